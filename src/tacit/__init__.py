@@ -1,0 +1,25 @@
+"""tacit: many parties learn from each other without telling each other anything."""
+
+from tacit import data, models
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.methods import PMTL, FedAvg, Local
+from tacit.privacy import Guarantee, Privacy
+from tacit.runtime.models import SavedModels
+from tacit.runtime.run import Run
+from tacit.runtime.train import train
+
+__all__ = [
+    "PMTL",
+    "FedAvg",
+    "Federation",
+    "Guarantee",
+    "Local",
+    "Privacy",
+    "Run",
+    "SavedModels",
+    "TacitError",
+    "data",
+    "models",
+    "train",
+]

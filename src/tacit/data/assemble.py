@@ -1,0 +1,102 @@
+"""The one way from rows in memory to a Federation; every source ends here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tacit.data import preprocess
+from tacit.data.preprocess import Scale, TargetScaling
+from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
+from tacit.data.targets import Target, encode
+from tacit.federation import Federation, Kind, Rows, TargetScale
+
+if TYPE_CHECKING:
+    from tacit.data.schema import Schema
+
+
+def assemble(
+    x: np.ndarray,
+    y: np.ndarray,
+    tasks: np.ndarray,
+    *,
+    kind: Kind | None,
+    rule: SplitRule,
+    scale: Scale,
+    target_scale: TargetScaling,
+    features: Sequence[str],
+    target_name: str,
+    label_names: Sequence[str] | None = None,
+    schema: Schema | None = None,
+    assumptions: tuple[str, ...] = (),
+    source: str,
+) -> Federation:
+    """From checked arrays: x float32 [N, ...] with NaN for gaps, y and tasks without gaps."""
+    codes, names = group(tasks)
+    rows, codes, names, left = leave_out_small(codes, names, rule)
+    if left:
+        were = "task{} with fewer than {} rows {} left out".format(
+            *(("", rule.min_rows, "was") if left == 1 else ("s", rule.min_rows, "were"))
+        )
+        assumptions = (*assumptions, f"{left} {were}")
+    target = encode(y[rows], kind, target_name, label_names)
+    if target.labels:
+        assumptions = (*assumptions, "the names of the classes or labels are taken to be public")
+    parts = split(codes, len(names), rule)
+
+    target_scale = _target_mode(target, scale, target_scale)
+    train = parts["train"]
+    scaling, said, leaks = preprocess.fit_target(target.y[train.rows], train.offsets, target_scale)
+    flat = x.reshape(len(x), -1)
+    if scale == "auto":
+        scale = "task" if x.ndim == 2 else "none"
+    fitted = preprocess.fit(flat[rows[train.rows]], train.offsets, scale, features)
+
+    def of(part: PartRows) -> Rows:
+        values = torch.from_numpy(x[rows[part.rows]])
+        return Rows(
+            fitted.preprocessing.apply(values, torch.from_numpy(part.task)),
+            _targets(target, part, scaling),
+            torch.from_numpy(part.offsets),
+        )
+
+    return Federation(
+        names=names,
+        kind=target.kind,
+        outputs=target.outputs,
+        train=of(train),
+        validation=of(parts["validation"]),
+        test=of(parts["test"]),
+        features=tuple(features) if x.ndim == 2 else (),
+        labels=target.labels,
+        target_scale=scaling,
+        assumptions=(*assumptions, *fitted.assumptions, *said),
+        leaks=(*fitted.leaks, *leaks),
+        source=source,
+        preprocessing=fitted.preprocessing,
+        schema=schema,
+    )
+
+
+def _target_mode(target: Target, scale: Scale, target_scale: TargetScaling) -> TargetScaling:
+    """Only regression targets are scaled; by default in the way the features are."""
+    preprocess.check_scale(scale)
+    preprocess.check_scale(target_scale, "target_scale")
+    if target.kind != "regression":
+        return "none"
+    if target_scale != "auto":
+        return target_scale
+    if scale == "none":
+        return "none"
+    return "pooled" if scale == "pooled" else "task"
+
+
+def _targets(target: Target, part: PartRows, scaling: TargetScale | None) -> torch.Tensor:
+    y = torch.from_numpy(target.y[part.rows])
+    if scaling is not None:
+        task = torch.from_numpy(part.task)
+        y = (y - scaling.shift.double()[task]) / scaling.scale.double()[task]
+    return y if target.kind == "multiclass" else y.float()

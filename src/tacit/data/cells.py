@@ -1,0 +1,182 @@
+"""The cells of a table: what is missing, what is a number, what is text, and where it stands.
+
+Every column, wherever it came from, becomes one of two things: float64 with NaN for missing cells,
+or an object array of `str` with `None` for missing cells.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import TacitError
+
+MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
+
+
+class Table(dict[str, np.ndarray]):
+    """Columns by name, with what an error message needs to point at a row."""
+
+    source: str = "a table in memory"
+    lines: np.ndarray | None = None
+    """The line of each row in the file; rows of a CSV file need not be one line each."""
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.values()))) if self else 0
+
+    def where(self, row: int) -> str:
+        """Row counted from 1, and the line in the file where there is one."""
+        if self.lines is None:
+            return f"row {row + 1}"
+        return f"row {row + 1} (line {int(self.lines[row])} of {self.source})"
+
+    def column(self, name: str) -> np.ndarray:
+        """One column, or an error that lists those that exist."""
+        if name not in self:
+            raise TacitError(f"there is no column {name!r} in {self.source}{hint(name, self)}")
+        return self[name]
+
+
+def hint(name: str, known: Sequence[str] | dict[str, Any], many: int = 12) -> str:
+    """The end of a sentence about an unknown name: the closest match and what exists."""
+    names = [str(k) for k in known]
+    close = difflib.get_close_matches(str(name), names, n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ";"
+    more = f" and {len(names) - many} more" if len(names) > many else ""
+    return f"{meant} there are: {', '.join(names[:many])}{more}"
+
+
+def clean(values: np.ndarray, name: str) -> np.ndarray:
+    """float64 with NaN, or objects (`str` or `None`)."""
+    if values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    if values.dtype.kind == "b":
+        return texts(values, name)
+    if values.dtype.kind == "O":
+        numeric = _python_numbers(values)
+        return texts(values, name) if numeric is None else numeric
+    return texts(values, name)
+
+
+def _python_numbers(values: np.ndarray) -> np.ndarray | None:
+    """An object column that holds only Python numbers and gaps, as floats; otherwise None."""
+    numbers = np.empty(len(values))
+    for i, value in enumerate(values):
+        if is_gap(value):
+            numbers[i] = math.nan
+        elif isinstance(value, (str, bytes, bool, np.bool_)):
+            return None
+        else:
+            try:
+                numbers[i] = float(value)  # int, float, numpy scalars, Decimal, Fraction
+            except (TypeError, ValueError, OverflowError):
+                return None
+    return numbers
+
+
+def texts(values: np.ndarray, name: str) -> np.ndarray:
+    """Every cell as text, `None` where missing; whole numbers are written without a point."""
+    out = np.empty(len(values), dtype=object)
+    if values.dtype.kind in "Mmc":
+        kind = "complex numbers" if values.dtype.kind == "c" else "dates or times"
+        raise TacitError(
+            f"column {name!r} holds {kind}: turn it into numbers or text, or pass drop=[{name!r}] "
+            f"(--drop {name})"
+        )
+    out[:] = [_text(value) for value in values.tolist()]
+    return out
+
+
+def is_gap(value: Any) -> bool:
+    """Whether one Python value stands for nothing."""
+    # pandas.NA and pandas.NaT are recognised by name, so that pandas is never imported.
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and math.isnan(value)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        stripped = value.strip()
+        return None if stripped in MISSING else stripped
+    if is_gap(value):
+        return None
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    if isinstance(value, bytes):
+        return _text(value.decode("utf-8", errors="replace"))
+    return str(value)
+
+
+def parse(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cells as float64 (NaN: missing or not a number), and which present cells are no numbers."""
+    if cells.dtype != object:
+        return cells, np.zeros(len(cells), dtype=bool)
+    listed = cells.tolist()
+    try:
+        fast = [math.nan if cell is None else _float(cell) for cell in listed]
+        return np.array(fast, dtype=np.float64), np.zeros(len(cells), dtype=bool)
+    except ValueError:
+        pass
+    numbers = np.full(len(cells), math.nan)
+    wrong = np.zeros(len(cells), dtype=bool)
+    for i, cell in enumerate(listed):
+        if cell is not None:
+            try:
+                numbers[i] = _float(cell)
+            except ValueError:
+                wrong[i] = True
+    return numbers, wrong
+
+
+def _float(cell: str) -> float:
+    # Python reads "2020_01" as the number 202001; in a table it is a name.
+    number = float(cell)
+    if "_" in cell or number != number:  # nor may "NAN" slip in as a number
+        raise ValueError(cell)
+    return number
+
+
+def missing(cells: np.ndarray) -> np.ndarray:
+    """Which cells are missing."""
+    if cells.dtype == object:
+        return np.array([cell is None for cell in cells.tolist()], dtype=bool)
+    return np.isnan(cells)
+
+
+def numeric_or_none(table: Table, name: str, remedy: str) -> np.ndarray | None:
+    """The column as numbers, or None where it is text.
+
+    A column that is mostly numbers with some text is an error that names the first such cell:
+    more often than not it is a typing mistake, and as a category it would go unseen.
+    """
+    cells = clean(table.column(name), name)
+    numbers, wrong = parse(cells)
+    present = len(cells) - int(missing(cells).sum())
+    if wrong.any() and 2 * int(wrong.sum()) >= present:
+        return None
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TacitError(
+            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; {remedy}"
+        )
+    check_finite(table, name, numbers)
+    return numbers
+
+
+def check_finite(table: Table, name: str, numbers: np.ndarray) -> None:
+    """No infinities, and nothing that would become one as a 32-bit number."""
+    with np.errstate(over="ignore"):
+        bad = np.isinf(numbers.astype(np.float32))
+    if bad.any():
+        row = int(np.argmax(bad))
+        what = "infinite" if np.isinf(numbers[row]) else "too large for a 32-bit number"
+        raise TacitError(
+            f"{table.where(row)}, column {name!r}: {numbers[row]:g} is {what}; correct the cell or "
+            "leave it empty"
+        )

@@ -1,0 +1,74 @@
+"""A federation from a NumPy archive: `np.savez(path, x=x, y=y, tasks=tasks)`.
+
+Optional keys: `names` (text; then `tasks` holds positions in it, from 0) and `features` (text, the
+names of the columns of `x`). Pickled content is refused: reading a pickle runs its code.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.data.arrays import from_arrays
+from tacit.errors import TacitError
+from tacit.federation import Federation
+
+NEEDED = ("x", "y", "tasks")
+
+
+def from_npz(path: str | Path, **options: Any) -> Federation:
+    """`options` are those of `tacit.data.from_arrays`."""
+    path = Path(path)
+    arrays = _read(path)
+    absent = [key for key in NEEDED if key not in arrays]
+    if absent:
+        raise TacitError(
+            f"{path} has the arrays {', '.join(arrays) or '(none)'} but not {', '.join(absent)}; "
+            "save it with np.savez(path, x=x, y=y, tasks=tasks)"
+        )
+    tasks = arrays["tasks"]
+    if "names" in arrays:
+        tasks = _named(tasks, arrays["names"], path)
+    if "features" in arrays:
+        options.setdefault("features", [str(name) for name in arrays["features"]])
+    return from_arrays(arrays["x"], arrays["y"], tasks, **{"source": path.name, **options})
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise TacitError(f"{path} does not exist or is a folder; pass the path of a .npz file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise TacitError(f"{path} holds a single array; save x, y and tasks with np.savez")
+            return {key: archive[key] for key in archive.files}
+    except TacitError:
+        raise
+    except ValueError as error:
+        if "pickle" in str(error).lower():
+            raise TacitError(
+                f"{path} holds pickled objects, which are never read; save x, y and tasks as "
+                "plain arrays of numbers or text (not dtype=object)"
+            ) from None
+        raise TacitError(f"{path} cannot be read: {error}") from None
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise TacitError(f"{path} is no .npz file that can be read: {error}") from None
+
+
+def _named(tasks: np.ndarray, names: np.ndarray, path: Path) -> np.ndarray:
+    if tasks.dtype.kind not in "iu" or names.ndim != 1:
+        raise TacitError(
+            f"{path} has names, so tasks must be whole numbers (positions in names), but it holds "
+            f"{tasks.dtype.name}"
+        )
+    outside = (tasks < 0) | (tasks >= len(names))
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise TacitError(
+            f"row {row + 1} of {path} has task {tasks[row]}, but names has positions 0 to "
+            f"{len(names) - 1}"
+        )
+    return names[tasks]

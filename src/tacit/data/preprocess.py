@@ -1,0 +1,251 @@
+"""Scaling and filling in, done by each task for itself from its own training rows.
+
+Inside one task this is free. One mean over all tasks (`scale="pooled"`) tells every task something
+about the others without noise; it is offered, and goes into `Federation.leaks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.data.cells import hint
+from tacit.errors import TacitError
+from tacit.federation import TargetScale
+
+Scale = Literal["auto", "task", "pooled", "none"] | Mapping[str, Any] | Sequence[Any]
+"""How features are scaled: a mode, {column: (mean, sd)}, or (means, sds); constants are public."""
+
+TargetScaling = Literal["auto", "task", "pooled", "none"] | tuple[float, float]
+
+MODES = ("auto", "task", "pooled", "none")
+COLUMNS_AT_ONCE = 64  # bounds the double-precision copies made while fitting
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """`(x - shift) / scale` with the row of `shift` and `scale` that belongs to the task.
+
+    `shift` and `scale` are [m, p], or [1, p] where all tasks use the same. Missing values (NaN)
+    become `fill`, or `shift` where there is no `fill`, before scaling.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    fill: Tensor | None = None
+
+    def apply(self, x: np.ndarray | Tensor, task: np.ndarray | Tensor | int) -> Tensor:
+        """Raw rows [n, ...] of the tasks with numbers `task` [n] (or one number for all)."""
+        raw = torch.as_tensor(x, dtype=torch.float32)
+        columns = self.shift.shape[1]
+        if math.prod(raw.shape[1:]) != columns or raw.ndim < 2:
+            raise TacitError(
+                f"the rows have shape {tuple(raw.shape)}, but training had {columns} features; "
+                "give the same columns"
+            )
+        flat = raw.reshape(len(raw), columns)
+        numbers = torch.as_tensor(task, dtype=torch.int64).expand(len(raw))
+        shift = _of_rows(self.shift, numbers)
+        fill = shift if self.fill is None else _of_rows(self.fill, numbers)
+        filled = torch.where(torch.isnan(flat), fill, flat)
+        return ((filled - shift) / _of_rows(self.scale, numbers)).reshape(raw.shape)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """For safetensors; `from_tensors` turns it back."""
+        tensors = {"shift": self.shift, "scale": self.scale}
+        return tensors if self.fill is None else {**tensors, "fill": self.fill}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Preprocessing:
+        if "shift" not in tensors or "scale" not in tensors:
+            raise TacitError(
+                f"saved scaling has {sorted(tensors)}, expected 'shift' and 'scale'; the file is "
+                "not one that tacit wrote, or is damaged"
+            )
+        return cls(tensors["shift"], tensors["scale"], tensors.get("fill"))
+
+
+def _of_rows(per_task: Tensor, task: Tensor) -> Tensor:
+    return per_task if len(per_task) == 1 else per_task[task]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Preprocessing and what must be said about it."""
+
+    preprocessing: Preprocessing
+    assumptions: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
+
+
+def fit(x: np.ndarray, offsets: np.ndarray, scale: Scale, names: Sequence[str]) -> Fitted:
+    """Fit on training rows x [n, p], sorted by task (NaN: missing); every task has some."""
+    check_scale(scale)
+    columns = x.shape[1]
+    if isinstance(scale, str) and scale in ("task", "auto"):
+        mean, sd = moments(x, offsets)
+        fitted = Fitted(_preprocessing(mean, _safe(sd)))
+    elif scale == "pooled":
+        mean, sd = moments(x, np.array([0, len(x)]))
+        leak = "features were scaled with means over all tasks' training rows, without noise"
+        fitted = Fitted(_preprocessing(mean, _safe(sd)), leaks=(leak,))
+    elif scale == "none":
+        return Fitted(_unscaled(x, offsets, np.zeros((1, columns)), np.ones((1, columns))))
+    else:
+        mean, sd = _constants(scale, names)
+        said = "the constants that features were scaled with were given, and are taken to be public"
+        return Fitted(_preprocessing(mean, sd), assumptions=(said,))
+
+    # 0/1 indicators stay as they are: scaled inside a task, the same answer would get another
+    # number in every task.
+    indicators = indicator_columns(x)
+    if not indicators.any():
+        return fitted
+    shift, spread = fitted.preprocessing.shift.numpy(), fitted.preprocessing.scale.numpy()
+    shift = np.where(indicators, 0.0, shift)
+    spread = np.where(indicators, 1.0, spread)
+    kept = _preprocessing(shift, spread)
+    if np.isnan(x[:, indicators]).any():
+        kept = Preprocessing(kept.shift, kept.scale, fitted.preprocessing.shift)
+    said = "which columns hold only 0 and 1 is taken to be public (they are not scaled)"
+    return Fitted(kept, (said,), fitted.leaks)
+
+
+def _unscaled(
+    x: np.ndarray, offsets: np.ndarray, shift: np.ndarray, scale: np.ndarray
+) -> Preprocessing:
+    """No scaling; gaps are still filled with the task's own mean."""
+    plain = _preprocessing(shift, scale)
+    if not np.isnan(x).any():
+        return plain
+    mean, _ = moments(x, offsets)
+    return Preprocessing(plain.shift, plain.scale, torch.from_numpy(mean.astype(np.float32)))
+
+
+def _preprocessing(shift: np.ndarray, scale: np.ndarray) -> Preprocessing:
+    return Preprocessing(
+        torch.from_numpy(shift.astype(np.float32)), torch.from_numpy(scale.astype(np.float32))
+    )
+
+
+def check_scale(scale: Any, name: str = "scale") -> None:
+    if isinstance(scale, str) and scale not in MODES:
+        raise TacitError(
+            f"{name} is {scale!r}, expected one of: {', '.join(MODES)}, or public constants"
+        )
+    if not isinstance(scale, (str, Mapping, Sequence)):
+        raise TacitError(
+            f"{name} is a {type(scale).__name__}, expected one of: {', '.join(MODES)}, or public "
+            "constants"
+        )
+
+
+def _constants(scale: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Public constants as two [1, p] arrays; columns a mapping does not name stay as they are."""
+    if isinstance(scale, Mapping):
+        pairs = {name: (0.0, 1.0) for name in names}
+        for name, pair in scale.items():
+            if name not in pairs:
+                raise TacitError(f"scale names {name!r}, which is no feature{hint(name, names)}")
+            pairs[name] = pair
+        scale = tuple(pairs.values())
+        try:
+            scale = (tuple(pair[0] for pair in scale), tuple(pair[1] for pair in scale))
+        except (TypeError, IndexError):
+            scale = ()
+    try:
+        shift, spread = (np.array(side, dtype=np.float64).reshape(1, -1) for side in scale)
+    except (TypeError, ValueError):
+        raise TacitError(
+            "scale must be {column: (mean, standard deviation)} or two lists (means, standard "
+            "deviations)"
+        ) from None
+    if shift.shape[1] != len(names) or spread.shape[1] != len(names):
+        raise TacitError(
+            f"scale has {shift.shape[1]} means and {spread.shape[1]} standard deviations, expected "
+            f"{len(names)} of each, one per feature"
+        )
+    if not (np.isfinite(shift).all() and np.isfinite(spread).all() and (spread > 0).all()):
+        raise TacitError(
+            "scale must hold finite means and standard deviations above 0; use 1 for a column "
+            "that should not be scaled"
+        )
+    return shift, spread
+
+
+def indicator_columns(x: np.ndarray) -> np.ndarray:
+    """Columns with nothing but 0, 1 and gaps."""
+    found = np.zeros(x.shape[1], dtype=bool)
+    for start in range(0, x.shape[1], COLUMNS_AT_ONCE):
+        block = x[:, start : start + COLUMNS_AT_ONCE]
+        found[start : start + COLUMNS_AT_ONCE] = (
+            (block == 0) | (block == 1) | np.isnan(block)
+        ).all(axis=0)
+    return found
+
+
+def moments(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and plain standard deviation of each task and column, gaps left out.
+
+    Nothing but gaps: mean 0, deviation 0. A constant column: its value, deviation exactly 0.
+    """
+    starts, counts = offsets[:-1], np.diff(offsets)
+    task = np.repeat(np.arange(len(counts)), counts)
+    mean = np.zeros((len(counts), x.shape[1]))
+    sd = np.zeros_like(mean)
+    for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
+        span = slice(first, first + COLUMNS_AT_ONCE)
+        block = x[:, span].astype(np.float64)
+        present = ~np.isnan(block)
+        count = np.maximum(np.add.reduceat(present, starts, axis=0, dtype=np.float64), 1.0)
+        centre = np.add.reduceat(np.where(present, block, 0.0), starts, axis=0) / count
+        away = np.where(present, block - centre[task], 0.0)
+        spread = np.sqrt(np.add.reduceat(away**2, starts, axis=0) / count)
+        # Rounding must not turn a constant column into one with a tiny deviation.
+        low = np.fmin.reduceat(block, starts, axis=0)
+        constant = low == np.fmax.reduceat(block, starts, axis=0)
+        mean[:, span] = np.where(constant, low, centre)
+        sd[:, span] = np.where(constant, 0.0, spread)
+    return mean, sd
+
+
+def _safe(sd: np.ndarray) -> np.ndarray:
+    return np.where(sd > 1e-30, sd, 1.0)
+
+
+def fit_target(
+    y: np.ndarray, offsets: np.ndarray, mode: TargetScaling
+) -> tuple[TargetScale | None, tuple[str, ...], tuple[str, ...]]:
+    """The scaling of a regression target from training rows; assumptions; leaks."""
+    if mode == "none":
+        return None, (), ()
+    tasks = len(offsets) - 1
+    said: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
+    if mode in ("task", "auto"):
+        mean, sd = moments(y[:, None], offsets)
+    elif mode == "pooled":
+        mean, sd = moments(y[:, None], np.array([0, len(y)]))
+        leaks = ("the target was scaled with a mean over all tasks' training rows, without noise",)
+    else:
+        try:
+            mean, sd = (np.array([[float(value)]]) for value in mode)
+        except (TypeError, ValueError):
+            raise TacitError(
+                f"target_scale is {mode!r}, expected 'task', 'pooled', 'none' or (mean, standard "
+                "deviation)"
+            ) from None
+        if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0).all()):
+            raise TacitError(f"target_scale is {mode!r}, expected a deviation above 0")
+        said = ("the constants that the target was scaled with are taken to be public",)
+    shift, scale = (
+        torch.from_numpy(np.broadcast_to(side[:, 0], (tasks,)).astype(np.float32))
+        for side in (mean, _safe(sd))
+    )
+    return TargetScale(shift, scale), said, leaks

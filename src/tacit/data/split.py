@@ -1,0 +1,142 @@
+"""Rows to tasks, and each task's rows to training, validation and test.
+
+No Python loop runs over tasks: a million tasks cost one sort of their rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.errors import TacitError
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """The share of each task's rows to hold back, and the seed of the shuffle."""
+
+    validation: float = 0.2
+    test: float = 0.2
+    seed: int = 0
+    min_rows: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("validation", "test"):
+            share = getattr(self, name)
+            if not isinstance(share, (int, float)) or not 0 <= share < 1:
+                raise TacitError(f"{name} is {share!r}, expected a share of rows from 0 to below 1")
+        if self.validation + self.test >= 1:
+            raise TacitError(
+                f"validation={self.validation} and test={self.test} leave no rows to train on; "
+                "their sum must be below 1"
+            )
+        for name, value in (("split_seed", self.seed), ("min_rows", self.min_rows)):
+            if not isinstance(value, (int, np.integer)) or value < 0:
+                raise TacitError(f"{name} is {value!r}, expected a whole number, 0 or more")
+
+    @property
+    def needed(self) -> int:
+        """The fewest rows a task can have: one for each part in use."""
+        return 1 + (self.validation > 0) + (self.test > 0)
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """Rows of one part, task after task, in their original order; `task` is the task of each."""
+
+    rows: np.ndarray
+    task: np.ndarray
+    offsets: np.ndarray
+
+
+def group(tasks: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """The task number of each row, and the task names, in order of first appearance."""
+    if tasks.dtype.kind in "biufSU":
+        values, first, inverse = np.unique(tasks, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        values = values[order]
+        if values.dtype.kind == "f" and bool((values == np.floor(values)).all()):
+            values = values.astype(np.int64)  # 3, not 3.0: whole numbers that met a gap in a table
+        return rank[inverse], [str(value) for value in values.tolist()]
+    known: dict[object, int] = {}
+    try:
+        codes = [known.setdefault(task, len(known)) for task in tasks.tolist()]
+    except TypeError:
+        raise TacitError(
+            "a task name cannot be used as a key (is it a list?); name tasks by text or numbers"
+        ) from None
+    names = [str(task) for task in known]
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise TacitError(
+            f"two different tasks are both written {twice!r} (perhaps a number and a text); write "
+            "task names all as text or all as numbers"
+        )
+    return np.array(codes, dtype=np.int64), names
+
+
+def leave_out_small(
+    codes: np.ndarray, names: Sequence[str], rule: SplitRule
+) -> tuple[np.ndarray, np.ndarray, list[str], int]:
+    """Rows kept, their new task numbers, names of tasks kept, and how many tasks were left out."""
+    counts = np.bincount(codes, minlength=len(names))
+    keep = counts >= rule.min_rows
+    small = np.flatnonzero(keep & (counts < rule.needed))
+    if len(names) > 1 and len(small):
+        more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+        shown = ", ".join(repr(names[k]) for k in small[:5])
+        have, belong = ("has", "it") if len(small) == 1 else ("have", "them")
+        raise TacitError(
+            f"task{'s' if len(small) > 1 else ''} {shown}{more} {have} fewer than {rule.needed} "
+            f"rows, too few to split; pass min_rows={rule.needed} (--min-rows {rule.needed}) to "
+            f"leave {belong} out"
+        )
+    left = int((~keep).sum())
+    if int(keep.sum()) < 2:
+        without = f" once {left} with fewer than {rule.min_rows} rows are left out" if left else ""
+        raise TacitError(
+            f"there is {'only one task' if keep.sum() else 'no task'}{without}, but learning from "
+            "each other needs two or more; check the task column"
+        )
+    if not left:
+        return np.arange(len(codes)), codes, list(names), 0
+    number = np.cumsum(keep) - 1
+    rows = np.flatnonzero(keep[codes])
+    kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]
+    return rows, number[codes[rows]], kept, left
+
+
+def split(codes: np.ndarray, tasks: int, rule: SplitRule) -> dict[str, PartRows]:
+    """Each task's rows, shuffled, to the three parts; every part in use gets at least one."""
+    counts = np.bincount(codes, minlength=tasks)
+    test = _share(counts, rule.test, counts - 1 - (rule.validation > 0))
+    validation = _share(counts, rule.validation, counts - 1 - test)
+
+    keys = np.random.default_rng(rule.seed).random(len(codes))
+    shuffled = np.lexsort((keys, codes))
+    starts = np.cumsum(counts) - counts
+    sorted_codes = codes[shuffled]
+    place = np.arange(len(codes)) - starts[sorted_codes]
+    part = np.empty(len(codes), dtype=np.int8)
+    held = test + validation
+    part[shuffled] = (place < held[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
+
+    in_order = np.argsort(codes, kind="stable")
+    parts: dict[str, PartRows] = {}
+    for number, name in enumerate(("train", "validation", "test")):
+        rows = in_order[part[in_order] == number]
+        offsets = np.zeros(tasks + 1, dtype=np.int64)
+        np.cumsum(np.bincount(codes[rows], minlength=tasks), out=offsets[1:])
+        parts[name] = PartRows(rows, codes[rows], offsets)
+    return parts
+
+
+def _share(counts: np.ndarray, share: float, most: np.ndarray) -> np.ndarray:
+    if share == 0:
+        return np.zeros_like(counts)
+    return np.clip(np.floor(counts * share + 0.5).astype(np.int64), 1, most)

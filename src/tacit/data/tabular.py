@@ -1,0 +1,258 @@
+"""Tables with one row per example and a column that says which task it belongs to."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.data.assemble import assemble
+from tacit.data.cells import MISSING, Table, clean, missing, numeric_or_none, texts
+from tacit.data.preprocess import Scale, TargetScaling
+from tacit.data.schema import PUBLIC, Schema
+from tacit.data.split import SplitRule
+from tacit.data.targets import check_kind, encode
+from tacit.errors import TacitError
+from tacit.federation import Federation, Kind
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+
+
+def from_table(
+    table: Any,
+    *,
+    task: str,
+    target: str | Sequence[str],
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    kind: Kind | None = None,
+    validation: float = 0.2,
+    test: float = 0.2,
+    split_seed: int = 0,
+    min_rows: int = 0,
+    scale: Scale = "task",
+    target_scale: TargetScaling = "auto",
+    source: str | None = None,
+) -> Federation:
+    """A federation from a file, a DataFrame or a mapping of columns.
+
+    Parameters
+    ----------
+    table : path of a .csv, .csv.gz or .parquet file; a pandas or polars DataFrame; a mapping.
+    task : the column that names the task of each row.
+    target : the column to predict, or several columns with two values each (multilabel).
+    features, drop : columns to use, or columns not to use; by default all others are used.
+    categorical : columns of numbers that are really categories.
+
+    The others are those of `tacit.data.from_arrays`. In `scale`, constants are given for matrix
+    columns (`Federation.features`).
+    """
+    rule = SplitRule(validation, test, split_seed, min_rows)
+    check_kind(kind)
+    columns = as_table(table)
+    targets = [target] if isinstance(target, str) else list(target)
+    if not targets:
+        raise TacitError("target is an empty list; name at least one column to predict")
+    schema = Schema.fit(
+        columns, task, targets, features=features, drop=drop, categorical=categorical
+    )
+    names = _task_names(columns, task)
+    encoded = [_target_values(columns, name) for name in targets]
+    if len(targets) == 1:
+        y, label_names = encoded[0], None
+    else:
+        y = np.stack([_zero_one(v, n) for v, n in zip(encoded, targets, strict=True)], axis=1)
+        label_names = targets
+    x, matrix_names = schema.matrix(columns)
+    return assemble(
+        x,
+        y,
+        names,
+        kind=kind,
+        rule=rule,
+        scale=scale,
+        target_scale=target_scale,
+        features=matrix_names,
+        target_name=f"column {targets[0]!r}" if len(targets) == 1 else "the target",
+        label_names=label_names,
+        schema=schema,
+        assumptions=(PUBLIC,),
+        source=source or columns.source,
+    )
+
+
+def _task_names(table: Table, task: str) -> np.ndarray:
+    names = texts(table.column(task), task)
+    gaps = missing(names)
+    if gaps.any():
+        raise TacitError(
+            f"{table.where(int(np.argmax(gaps)))} has no task in column {task!r} "
+            f"({_rows(gaps)} in all); fill it in or remove the row"
+        )
+    return names
+
+
+def _target_values(table: Table, name: str) -> np.ndarray:
+    cells = clean(table.column(name), name)
+    gaps = missing(cells)
+    if gaps.any():
+        raise TacitError(
+            f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
+            f"({_rows(gaps)} in all); fill it in or remove the row"
+        )
+    numbers = numeric_or_none(table, name, "correct the cell or choose another target")
+    return cells if numbers is None else numbers
+
+
+def _zero_one(values: np.ndarray, name: str) -> np.ndarray:
+    return encode(values, "binary", f"column {name!r}").y
+
+
+def _rows(which: np.ndarray) -> str:
+    count = int(which.sum())
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def as_table(thing: Any) -> Table:
+    """Columns of anything that is a table."""
+    if isinstance(thing, Table):
+        return thing
+    if isinstance(thing, (str, Path)):
+        return read_table(thing)
+    if isinstance(thing, Mapping):
+        columns = {str(name): _values(str(name), values) for name, values in thing.items()}
+    elif hasattr(thing, "columns") and hasattr(thing, "__getitem__"):
+        listed = [str(name) for name in thing.columns]
+        _check_header(listed, "the DataFrame")
+        columns = {str(name): np.asarray(thing[name].to_numpy()) for name in thing.columns}
+    else:
+        raise TacitError(
+            f"a {type(thing).__name__} is no table; pass a file path, a DataFrame or a mapping "
+            "from column names to values"
+        )
+    lengths = {name: values.shape for name, values in columns.items()}
+    if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name!r} {shape}" for name, shape in list(lengths.items())[:5])
+        raise TacitError(f"the columns differ in shape ({shown}); give each one value per row")
+    table = Table(columns)
+    if not table.rows:
+        raise TacitError("the table has no rows; pass one with at least three rows for each task")
+    return table
+
+
+def _values(name: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise TacitError(f"column {name!r} holds lists; give it one value per row") from None
+
+
+def read_table(path: str | Path) -> Table:
+    """The columns of a .csv, .csv.gz or .parquet file.
+
+    CSV cells are text (objects, `None` for gaps): whether "007" is a number depends on what the
+    column is used for.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
+        raise TacitError(f"{path} is not a table that can be read; expected {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise TacitError(f"{path} {what}; pass the path of a {' or '.join(SUFFIXES)} file")
+    try:
+        if name.endswith(".parquet"):
+            return _read_parquet(path)
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TacitError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise TacitError(f"{path} cannot be read: {error}; check the file") from None
+    return _read_csv(text, path)
+
+
+def _read_csv(text: str, path: Path) -> Table:
+    if not text.strip():
+        raise TacitError(f"{path} is empty; expected a header line and rows")
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    header: list[str] | None = None
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    begins = 1
+    try:
+        for row in lines:
+            if row and header is None:
+                header = [cell.strip() for cell in row]
+                _check_header(header, str(path))
+            elif row and header is not None:
+                if len(row) != len(header):
+                    raise TacitError(
+                        f"line {begins} of {path} has {len(row)} cells, but the header has "
+                        f"{len(header)}; correct the line"
+                    )
+                rows.append(row)
+                numbers.append(begins)
+            begins = lines.line_num + 1
+    except csv.Error as error:
+        raise TacitError(f"line {begins} of {path} is not CSV: {error}; correct it") from None
+    if header is None or not rows:
+        raise TacitError(f"{path} has a header but no rows; add rows")
+    table = Table()
+    for name, cells in zip(header, zip(*rows, strict=True), strict=True):
+        column = np.empty(len(rows), dtype=object)
+        stripped = map(str.strip, cells)
+        column[:] = [None if cell in MISSING else cell for cell in stripped]
+        table[name] = column
+    table.source = path.name
+    table.lines = np.array(numbers)
+    return table
+
+
+def _delimiter(text: str) -> str:
+    """The one that cuts the header into most cells."""
+    header = next(line for line in io.StringIO(text) if line.strip())
+    return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
+
+
+def _check_header(header: list[str], source: str) -> None:
+    for position, name in enumerate(header):
+        if not name:
+            raise TacitError(
+                f"column {position + 1} of {source} has no name; name it in the header, or save "
+                "the table without row numbers"
+            )
+        if name in header[:position]:
+            raise TacitError(f"{source} has two columns named {name!r}; rename one")
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise TacitError(
+            f"reading {path} needs pyarrow; install it with pip install 'tacit[data]'"
+        ) from None
+    try:
+        arrow = pyarrow.parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise TacitError(f"{path} is no Parquet file that can be read: {reason}") from None
+    _check_header(list(arrow.column_names), str(path))
+    if not arrow.num_rows:
+        raise TacitError(f"{path} has no rows; add rows")
+    table = Table()
+    for name in arrow.column_names:
+        table[name] = arrow.column(name).to_numpy()
+    table.source = path.name
+    return table

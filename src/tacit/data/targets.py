@@ -1,0 +1,140 @@
+"""The target: which kind of learning problem it is, and its values as the models need them.
+
+| target                                              | kind       |
+|-----------------------------------------------------|------------|
+| numbers with fractions, or more than 20 whole ones   | regression |
+| two distinct values of any sort                      | binary     |
+| text, or at most 20 distinct whole numbers           | multiclass |
+| several columns of 0 and 1                           | multilabel |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from tacit.errors import TacitError
+from tacit.federation import Kind
+
+FEW = 20
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Target:
+    """`y` is float64 (regression, binary, multilabel) or int64 class numbers (multiclass)."""
+
+    kind: Kind
+    y: np.ndarray
+    outputs: int
+    labels: tuple[str, ...] = ()
+
+
+def check_kind(kind: str | None) -> None:
+    if kind is not None and kind not in get_args(Kind):
+        raise TacitError(f"kind is {kind!r}, expected one of: {', '.join(get_args(Kind))}")
+
+
+def encode(
+    y: np.ndarray, kind: Kind | None, name: str = "y", names: Sequence[str] | None = None
+) -> Target:
+    """Infer the kind and code the classes as 0, 1, 2 … in sorted order.
+
+    `y` has no missing cells: numbers, bools, or text (as objects). `name` is for messages, `names`
+    are those of several target columns.
+    """
+    check_kind(kind)
+    if y.ndim == 2 and y.shape[1] == 1 and kind != "multilabel":
+        y = y[:, 0]
+    if y.ndim == 2:
+        return _multilabel(y, kind, name, names)
+    if kind == "multilabel":
+        raise TacitError(
+            f"kind='multilabel' needs several target columns of 0 and 1, but {name} is one column; "
+            "pass a target with one column per label"
+        )
+    values, codes = _distinct(y)
+    if len(values) < 2:
+        raise TacitError(
+            f"{name} has the same value {_label(values[0])!r} in every row, so there is nothing to "
+            "learn; choose another target"
+        )
+    numeric = values.dtype.kind in "iuf"
+    kind = kind or _infer(values, numeric)
+    if kind == "regression":
+        if not numeric:
+            raise TacitError(
+                f"{name} holds text such as {_label(values[0])!r}, but kind='regression' needs "
+                "numbers; pass kind='multiclass' or choose another target"
+            )
+        return Target("regression", y.astype(np.float64), 1)
+    labels = tuple(_label(value) for value in values.tolist())
+    if kind == "binary":
+        if len(values) != 2:
+            raise TacitError(
+                f"{name} has {len(values)} distinct values, but kind='binary' needs two; pass "
+                "kind='multiclass' or choose another target"
+            )
+        return Target("binary", codes.astype(np.float64), 1, labels)
+    if len(values) > 2 and (len(values) > MOST_CLASSES or 3 * len(values) > len(y)):
+        remedy = "pass kind='regression' or choose" if numeric else "choose"
+        raise TacitError(
+            f"{name} has {len(values)} distinct values in {len(y)} rows: is it really a class? "
+            f"{remedy} another target"
+        )
+    return Target("multiclass", codes.astype(np.int64), len(values), labels)
+
+
+def _infer(values: np.ndarray, numeric: bool) -> Kind:
+    whole = not numeric or values.dtype.kind in "iu" or bool((values == np.floor(values)).all())
+    if not whole:
+        return "regression"
+    if len(values) == 2:
+        return "binary"
+    return "regression" if numeric and len(values) > FEW else "multiclass"
+
+
+def _distinct(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted distinct values and the code of each row."""
+    if y.dtype.kind != "O":
+        return np.unique(y, return_inverse=True)
+    # Text: sorting a few distinct values beats sorting all the rows.
+    code: dict[object, int] = {}
+    rows = np.array([code.setdefault(value, len(code)) for value in y.tolist()], dtype=np.int64)
+    found = list(code)
+    order = sorted(range(len(found)), key=lambda i: str(found[i]))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    values = np.empty(len(found), dtype=object)
+    values[:] = [found[i] for i in order]
+    return values, rank[rows]
+
+
+def _label(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _multilabel(y: np.ndarray, kind: Kind | None, name: str, names: Sequence[str] | None) -> Target:
+    if kind not in (None, "multilabel"):
+        raise TacitError(f"{name} has {y.shape[1]} columns, but kind={kind!r} needs one")
+    if y.shape[1] == 0:
+        raise TacitError(f"{name} has no columns; pass one column of 0 and 1 for each label")
+    if y.dtype.kind not in "biuf":
+        raise TacitError(f"{name} has several columns, which must hold 0 and 1, but it holds text")
+    other = (y != 0) & (y != 1)
+    if other.any():
+        row, column = map(int, np.argwhere(other)[0])
+        which = repr(names[column]) if names else f"{column + 1}"
+        raise TacitError(
+            f"row {row + 1}, column {which} of {name} is {_label(y[row, column].item())}: several "
+            "target columns must hold 0 and 1 only; choose one target"
+        )
+    if bool((y == y[:1]).all()):
+        raise TacitError(f"{name} is the same in every row; choose another target")
+    labels = tuple(names) if names else tuple(f"label{i}" for i in range(y.shape[1]))
+    return Target("multilabel", y.astype(np.float64), y.shape[1], labels)

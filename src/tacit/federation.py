@@ -1,0 +1,113 @@
+"""A federation: all tasks with their training, validation and test rows.
+
+Rows of all tasks lie one after another in flat tensors; `offsets` says where each task begins.
+Nothing is padded in memory, so a million small tasks cost what their rows cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+
+if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
+    from tacit.data.preprocess import Preprocessing
+    from tacit.data.schema import Schema
+
+Kind = Literal["regression", "binary", "multiclass", "multilabel"]
+Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Task k owns rows `offsets[k]:offsets[k + 1]` of `x` and `y`.
+
+    `y` is float [N] for regression and binary (0/1), int64 [N] for multiclass, float [N, labels]
+    (0/1) for multilabel.
+    """
+
+    x: Tensor
+    y: Tensor
+    offsets: Tensor
+
+    @property
+    def counts(self) -> Tensor:
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def of(self, task: int) -> tuple[Tensor, Tensor]:
+        """The rows of one task."""
+        span = slice(int(self.offsets[task]), int(self.offsets[task + 1]))
+        return self.x[span], self.y[span]
+
+    def to(self, device: torch.device | str) -> Rows:
+        return Rows(self.x.to(device), self.y.to(device), self.offsets.to(device))
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """What each task did to its own regression target: `y = shift + scale * (what we train on)`."""
+
+    shift: Tensor
+    scale: Tensor
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All tasks; `names[k]` is the task whose rows are the k-th of every part."""
+
+    names: Sequence[str]
+    kind: Kind
+    outputs: int
+    train: Rows
+    validation: Rows
+    test: Rows
+    features: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    target_scale: TargetScale | None = None
+    assumptions: tuple[str, ...] = ()
+    """What is taken to be public, in words (shown with the guarantee)."""
+    leaks: tuple[str, ...] = ()
+    """What was computed over several tasks without noise; any entry voids the guarantee."""
+    source: str = "arrays in memory"
+    preprocessing: Preprocessing | None = None
+    """What turns raw feature rows of a task into the rows its model sees; needed to predict."""
+    schema: Schema | None = None
+    """How a table becomes raw feature rows; None where the data never was a table."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        rows = sum(len(part.y) for part in (self.train, self.validation, self.test))
+        return f"Federation({len(self)} tasks, {rows} rows, {self.kind}, from {self.source})"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.train.x.shape[1:])
+
+    def part(self, name: Part) -> Rows:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    def index(self, name: str) -> int:
+        """The position of a task, or an error that shows names that exist."""
+        for position, known in enumerate(self.names):
+            if known == name:
+                return position
+        some = ", ".join(map(str, self.names[:5]))
+        raise TacitError(f"there is no task {name!r}; tasks are named like {some}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def to(self, device: torch.device | str) -> Federation:
+        from dataclasses import replace
+
+        moved = {name: self.part(name).to(device) for name in PARTS}
+        return replace(self, **moved)

@@ -1,0 +1,220 @@
+"""Any `torch.nn.Module` as a pure function of one flat parameter vector.
+
+Methods clip, add and average vectors; modules want named tensors. `FlatModel` goes between. Its
+functions are written for one task; the engine lifts them over a cohort with `torch.func.vmap`.
+
+Buffers (BatchNorm's running statistics) are computed from a task's rows. They travel as a second
+flat vector that belongs to the task's own state and is never part of a contribution.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from tacit.errors import TacitError
+from tacit.federation import Federation, Kind
+from tacit.local.convolution import fast_convolutions
+from tacit.local.losses import LOSSES
+
+ModelFactory = Callable[[Federation], nn.Module]
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Where one named tensor lies in a flat vector."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    begin: int
+    end: int
+
+
+class FlatModel:
+    """A module, its starting point, and its training loss, as functions of flat vectors.
+
+    Attributes
+    ----------
+    start : Tensor [d], the parameters the module came with
+    buffers : Tensor [b], its buffers (`b` is 0 for most models)
+    """
+
+    def __init__(self, module: nn.Module, kind: Kind) -> None:
+        self.kind: Kind = kind
+        self._training = copy.deepcopy(module).train()
+        self._predicting = copy.deepcopy(module).eval()
+        self._parameters, self.start = _flatten(dict(module.named_parameters()))
+        self._buffers, self.buffers = _flatten(dict(module.named_buffers()))
+        if self.start.numel() == 0:
+            raise TacitError("the model has no parameters, so there is nothing to train")
+
+    @property
+    def size(self) -> int:
+        return self.start.numel()
+
+    def to(self, device: torch.device | str) -> FlatModel:
+        moved = copy.copy(self)
+        moved._training = copy.deepcopy(self._training).to(device)
+        moved._predicting = copy.deepcopy(self._predicting).to(device)
+        moved.start, moved.buffers = self.start.to(device), self.buffers.to(device)
+        return moved
+
+    def loss(
+        self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted mean loss of one batch in training mode, and the buffers after it."""
+        named = {key: value.clone() for key, value in _unflatten(self._buffers, buffers).items()}
+        output = self._call(self._training, w, named, x)
+        after = _join(self._buffers, named, buffers)
+        return LOSSES[self.kind](output, y, weight), after
+
+    def predict(self, w: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
+        """Raw outputs (predictions or logits) of one task's rows: [n] or [n, outputs]."""
+        return self._call(self._predicting, w, _unflatten(self._buffers, buffers), x)
+
+    def _call(self, module: nn.Module, w: Tensor, buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        with fast_convolutions():
+            output = functional_call(module, {**_unflatten(self._parameters, w), **buffers}, (x,))
+        flat = self.kind in ("regression", "binary") and output.ndim == 2
+        return output.squeeze(1) if flat else output
+
+    def module(self, w: Tensor, buffers: Tensor) -> nn.Module:
+        """A module of its own with these parameters, for people who want plain PyTorch."""
+        personal = copy.deepcopy(self._predicting).cpu()
+        named = _unflatten(self._parameters, w.cpu()) | _unflatten(self._buffers, buffers.cpu())
+        personal.load_state_dict({key: value.clone() for key, value in named.items()}, strict=False)
+        return personal
+
+    def named(self, w: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+        """Stacked vectors [k, d] as named tensors [k, ...], the way a module's file holds them."""
+        both = ((self._parameters, w), (self._buffers, buffers))
+        return {
+            slot.name: rows[:, slot.begin : slot.end].reshape(-1, *slot.shape)
+            for slots, rows in both
+            for slot in slots
+        }
+
+    def stacked(self, named: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The reverse of `named`."""
+        count = len(next(iter(named.values())))
+        parts = [
+            torch.cat([named[slot.name].reshape(count, -1) for slot in slots], dim=1)
+            if slots
+            else torch.zeros(count, 0)
+            for slots in (self._parameters, self._buffers)
+        ]
+        return parts[0], parts[1]
+
+    def check(self, x: Tensor, outputs: int) -> int:
+        """Try two tasks at once before work starts; returns activation bytes of one row.
+
+        A layer that cannot be vectorised, or an output of the wrong shape, is refused by name.
+        """
+        entered: list[str] = []
+        numbers = [0]
+        handles = []
+        for name, layer in self._training.named_modules():
+            if not any(True for _ in layer.children()):
+                title = f"{name or 'model'} ({type(layer).__name__})"
+                handles.append(layer.register_forward_pre_hook(_remember(entered, title)))
+                handles.append(layer.register_forward_hook(_count(numbers)))
+        two = torch.stack([x, x])
+        y = _blank_targets(self.kind, len(x), outputs, x.device)
+        weight = torch.full((len(x),), 1.0 / len(x), device=x.device)
+
+        def attempt(w: Tensor, buffers: Tensor, rows: Tensor) -> Tensor:
+            output = self._call(self._training, w, _unflatten(self._buffers, buffers.clone()), rows)
+            self._check_shape(output, len(x), outputs)
+            return torch.func.grad(self.loss, has_aux=True)(w, buffers, rows, y, weight)[0]
+
+        try:
+            stacked = self.start.expand(2, -1), self.buffers.expand(2, -1).clone()
+            vmap(attempt, randomness="different")(*stacked, two)
+        except TacitError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
+            where = entered[-1] if entered else type(self._training).__name__
+            raise TacitError(
+                f"layer {where} does not run on inputs of shape {tuple(x.shape[1:])} for many "
+                f"tasks at once ({reason}); replace this layer or change the input's shape"
+            ) from error
+        finally:
+            for handle in handles:
+                handle.remove()
+        # Hooks fire for the shape check and again for the gradient, each on `len(x)` rows.
+        return 4 * numbers[0] // max(2 * len(x), 1)
+
+    def _check_shape(self, output: Tensor, rows: int, outputs: int) -> None:
+        flat = self.kind in ("regression", "binary")
+        expected = (rows,) if flat else (rows, outputs)
+        if tuple(output.shape) != expected:
+            wanted = "one number" if flat else f"{outputs} numbers"
+            raise TacitError(
+                f"the model returns shape {tuple(output.shape)} for {rows} rows, but a {self.kind} "
+                f"target needs {wanted} per row; change the model's last layer"
+            )
+
+
+def build(model: nn.Module | ModelFactory, federation: Federation, seed: int) -> FlatModel:
+    """A module as it is, or a factory called with the federation under a seed of its own."""
+    if isinstance(model, nn.Module):
+        return FlatModel(model, federation.kind)
+    if not callable(model):
+        raise TacitError(f"model is {model!r}, but a torch.nn.Module or a factory is needed")
+    # Layers initialise themselves from torch's default generator; its state is put back.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module = model(federation)
+    return FlatModel(module, federation.kind)
+
+
+def _flatten(tensors: dict[str, Tensor]) -> tuple[list[_Slot], Tensor]:
+    slots, begin = [], 0
+    for name, tensor in tensors.items():
+        end = begin + tensor.numel()
+        slots.append(_Slot(name, tensor.shape, tensor.dtype, begin, end))
+        begin = end
+    parts = [tensor.detach().reshape(-1).float() for tensor in tensors.values()]
+    return slots, torch.cat(parts) if parts else torch.zeros(0)
+
+
+def _unflatten(slots: list[_Slot], flat: Tensor) -> dict[str, Tensor]:
+    return {
+        slot.name: part if slot.dtype.is_floating_point else part.to(slot.dtype)
+        for slot in slots
+        for part in [flat[slot.begin : slot.end].reshape(slot.shape)]
+    }
+
+
+def _join(slots: list[_Slot], named: dict[str, Tensor], like: Tensor) -> Tensor:
+    if not slots:
+        return like
+    return torch.cat([named[slot.name].reshape(-1).to(like.dtype) for slot in slots])
+
+
+def _remember(entered: list[str], title: str):
+    return lambda module, args: entered.append(title)
+
+
+def _count(numbers: list[int]):
+    def hook(module: nn.Module, args: tuple, output: object) -> None:
+        if isinstance(output, Tensor):
+            numbers[0] += math.prod(output.shape)
+
+    return hook
+
+
+def _blank_targets(kind: Kind, rows: int, outputs: int, device: torch.device) -> Tensor:
+    if kind == "multiclass":
+        return torch.zeros(rows, dtype=torch.int64, device=device)
+    if kind == "multilabel":
+        return torch.zeros(rows, outputs, device=device)
+    return torch.zeros(rows, device=device)

@@ -1,0 +1,40 @@
+"""The training loss of each kind of target, as a weighted mean over one task's batch.
+
+Weights sum to one and are zero on filler rows, so tasks with fewer rows than a batch need no
+special case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.federation import Kind
+
+
+def squared(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return ((output - y) ** 2 * weight).sum()
+
+
+def binary(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    # softplus(z) - y z: the log loss of a logit, with a second derivative everywhere
+    return ((F.softplus(output) - y * output) * weight).sum()
+
+
+def cross_entropy(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    chosen = output.log_softmax(dim=1).gather(1, y.unsqueeze(1)).squeeze(1)
+    return -(chosen * weight).sum()
+
+
+def multilabel(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return ((F.softplus(output) - y * output).mean(dim=1) * weight).sum()
+
+
+LOSSES: dict[Kind, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "regression": squared,
+    "binary": binary,
+    "multiclass": cross_entropy,
+    "multilabel": multilabel,
+}

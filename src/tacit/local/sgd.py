@@ -1,0 +1,30 @@
+"""Local stochastic gradient descent of one task, the client step most methods share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from tacit.local.batches import Batches
+from tacit.local.flat import FlatModel
+
+
+def sgd(
+    model: FlatModel,
+    w: Tensor,
+    buffers: Tensor,
+    batches: Batches,
+    lr: float,
+    *,
+    pull: float = 0.0,
+    towards: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
+    gradient = grad(model.loss, has_aux=True)
+    for number in range(batches.steps):
+        slope, buffers = gradient(w, buffers, *batches.step(number))
+        if pull and towards is not None:
+            slope = slope + pull * (w - towards)
+        w = torch.add(w, slope, alpha=-lr)
+    return w, buffers

@@ -1,0 +1,129 @@
+"""What a method is: hyperparameters and a few pure functions, written for one task.
+
+The engine lifts `client` over the cohort with `torch.func.vmap`. That is also the fence: inside
+`vmap` a task's tensors cannot be mixed with another's, read as numbers, written to anything
+outside, or used after the call. `publish` never sees a task: it gets the old billboard and the
+noisy mean, and what it returns is therefore post-processing of a release.
+
+    board ──► state ──► client ──► (clip, sum, noise: the channel) ──► publish ──► board
+                          │
+                          └──► own state ──► personal model
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.local.batches import Batches
+from tacit.local.flat import FlatModel
+
+State = dict[str, Tensor]
+"""What one task keeps between rounds; flat tensors of fixed size."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """The billboard: public tensors by name, and the number of rounds published so far."""
+
+    tensors: dict[str, Tensor]
+    round: int = 0
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def to(self, device: torch.device | str) -> Board:
+        return Board({name: value.to(device) for name, value in self.tensors.items()}, self.round)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Base of all methods: how a task trains locally, and what it does with the billboard."""
+
+    channel: ClassVar[Literal["billboard", "nothing"]]
+    """How tasks talk: through the billboard, or not at all."""
+
+    lr: float = 0.1
+    """Step size of local SGD (η)."""
+    local_steps: int = 5
+    """Local SGD steps per round (E)."""
+    batch: int | None = 20
+    """Rows per local step; None for all rows of the task."""
+    halve_every: int | None = None
+    """Halve the step size after so many rounds."""
+
+    def __post_init__(self) -> None:
+        # A method is its hyperparameters: plain values only, so that it can neither carry data
+        # from one call to the next nor be changed while it runs.
+        if not type(self).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise TacitError(f"{type(self).__name__} must be a frozen dataclass")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int | float | str | None):
+                raise TacitError(
+                    f"{field.name}={value!r} is no plain value: a method holds numbers and words"
+                )
+        self._require("lr", self.lr > 0, "a positive number")
+        self._require("local_steps", self.local_steps >= 1, "at least 1")
+        self._require("batch", self.batch is None or self.batch >= 1, "at least 1, or None")
+        self._require(
+            "halve_every", self.halve_every is None or self.halve_every >= 1, "at least 1, or None"
+        )
+
+    def _require(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise TacitError(
+                f"{type(self).__name__}({name}={getattr(self, name)!r}): {name} must be {expected}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Batches a task needs per round; more than `local_steps` if it trains several models."""
+        return self.local_steps
+
+    def rate(self, round: int) -> float:
+        """The step size in this round."""
+        return self.lr * 0.5 ** (round // self.halve_every if self.halve_every else 0)
+
+    @abstractmethod
+    def board(self, model: FlatModel) -> dict[str, Tensor]:
+        """The billboard before the first round; made from the model's start, never from data."""
+
+    @abstractmethod
+    def state(self, model: FlatModel, board: Board) -> State:
+        """What a task holds before it first takes part."""
+
+    @abstractmethod
+    def client(
+        self, model: FlatModel, board: Board, state: State, batches: Batches
+    ) -> tuple[State, Tensor]:
+        """One task's round: its new state, and what it contributes (a flat vector)."""
+
+    @abstractmethod
+    def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
+        """The next billboard, from the last one and the noisy mean contribution."""
+
+    @abstractmethod
+    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
+        """The parameters this task predicts with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BillboardMethod(Method):
+    """A method whose tasks speak only through bounded, noised sums: private by construction."""
+
+    channel = "billboard"
+
+    clip: float = 1.0
+    """Largest Euclidean norm of one task's contribution (γ)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("clip", self.clip > 0 and not math.isnan(self.clip), "a positive number")

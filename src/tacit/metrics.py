@@ -1,0 +1,272 @@
+"""How good predictions are: for each task, and over all of them.
+
+Per task, NaN where undefined (a part without rows, one class only, no variance):
+
+| name       | kinds                  | meaning                                                  |
+|------------|------------------------|----------------------------------------------------------|
+| `loss`     | all                    | MSE, log loss, cross entropy, mean log loss of the labels |
+| `accuracy` | all but regression     | share of right rows (multilabel: of right label cells)   |
+| `auc`      | binary                 | area under the ROC curve, ties count half                |
+| `nmse`     | regression             | MSE / variance of the task's targets                     |
+| `f1`       | multilabel             | 2 TP / (2 TP + FP + FN) over all labels                  |
+
+Overall, None where undefined:
+
+| name                                             | meaning                                      |
+|--------------------------------------------------|----------------------------------------------|
+| `loss`, `accuracy`, `f1`, `auc_pooled`           | over all rows as if they were one task        |
+| `nmse_pooled`                                    | MSE of all rows / variance of all targets     |
+| `loss_per_task`, `accuracy_per_task`, `f1_per_task`, `nmse_per_task`, `auc` | mean over tasks   |
+| `worst_tenth`                                    | mean task score over the worst tenth of tasks |
+
+All of it is computed over several tasks, so it is not covered by any guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.federation import Kind, Rows, TargetScale
+
+Array = np.ndarray | Tensor
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Scores of one part of a federation; `per_task[name][k]` belongs to task k."""
+
+    kind: Kind
+    rows: np.ndarray
+    per_task: dict[str, np.ndarray]
+    overall: dict[str, float | None]
+
+    def task(self, k: int) -> dict[str, float | None]:
+        """The scores of one task."""
+        return {name: _or_none(values[k]) for name, values in self.per_task.items()}
+
+    def to_json(self) -> dict:
+        """Plain lists and numbers; undefined and infinite values are None."""
+        return {
+            "kind": self.kind,
+            "rows": self.rows.tolist(),
+            "per_task": {
+                name: [_finite_or_none(value) for value in values.tolist()]
+                for name, values in self.per_task.items()
+            },
+            "overall": {
+                name: None if value is None else _finite_or_none(value)
+                for name, value in self.overall.items()
+            },
+        }
+
+
+def main_score(kind: Kind) -> tuple[str, bool]:
+    """The overall score to compare runs by, and whether higher is better.
+
+    Multilabel is compared by F1: with hundreds of rare labels, saying no to all is 99 % accurate.
+    """
+    return {
+        "regression": ("nmse_pooled", False),
+        "binary": ("accuracy", True),
+        "multiclass": ("accuracy", True),
+        "multilabel": ("f1", True),
+    }[kind]
+
+
+def task_score(kind: Kind) -> tuple[str, bool]:
+    """The score of one task that goes with `main_score`: for regression its MSE (`loss`)."""
+    name, higher = main_score(kind)
+    return ("loss", False) if kind == "regression" else (name, higher)
+
+
+def evaluate(kind: Kind, outputs: Array, targets: Array, offsets: Array) -> Metrics:
+    """Scores from raw model outputs; task k owns rows `offsets[k]:offsets[k + 1]`.
+
+    Outputs are predictions in the target's units [N] for regression, logits [N] for binary, logits
+    [N, C] for multiclass and multilabel. Rows whose output is NaN count as wrong, with an infinite
+    loss, so that a model that broke down does not look undefined.
+    """
+    out, y = _numpy(outputs), _numpy(targets)
+    if kind in ("regression", "binary") and out.ndim == 2 and out.shape[1] == 1:
+        out = out[:, 0]
+    starts = _numpy(offsets).astype(np.int64)
+    counts = np.diff(starts)
+    _check_shapes(kind, out, y, starts)
+    task = np.repeat(np.arange(len(counts)), counts)
+    broken = np.asarray(np.isnan(out) if out.ndim == 1 else np.isnan(out).any(axis=1))
+    out = np.where(np.isnan(out), 0.0, out)
+
+    # One pass over rows gives sums per task; the overall score is made from the same sums.
+    loss = np.where(broken, math.inf, _losses(kind, out, y))
+    per_task = {"loss": _mean(loss, task, counts)}
+    overall = {"loss": _average(loss), "loss_per_task": _mean_defined(per_task["loss"])}
+    if kind == "regression":
+        variance = _variance(y, task, counts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_task["nmse"] = np.where(variance > 0, per_task["loss"] / variance, math.nan)
+        whole = _variance(y, np.zeros(len(y), dtype=np.int64), np.array([len(y)]))[0]
+        overall["nmse_pooled"] = overall["loss"] / whole if whole > 0 else math.nan
+        overall["nmse_per_task"] = _mean_defined(per_task["nmse"])
+    else:
+        right = np.where(broken, 0.0, _right(kind, out, y))
+        per_task["accuracy"] = _mean(right, task, counts)
+        overall["accuracy"] = _average(right)
+        overall["accuracy_per_task"] = _mean_defined(per_task["accuracy"])
+    if kind == "binary":
+        per_task["auc"] = np.where(_sum(broken, task, counts) > 0, math.nan, auc(out, y, starts))
+        overall["auc"] = _mean_defined(per_task["auc"])
+        pooled = math.nan if broken.any() else auc(out, y, np.array([0, len(y)]))[0]
+        overall["auc_pooled"] = float(pooled)
+    if kind == "multilabel":
+        hits, cells = _f1_parts(out, y, broken)
+        per_task["f1"] = _ratio(_sum(hits, task, counts), _sum(cells, task, counts))
+        overall["f1"] = float(_ratio(hits.sum(), cells.sum()))
+        overall["f1_per_task"] = _mean_defined(per_task["f1"])
+    name, higher = task_score(kind)
+    overall["worst_tenth"] = worst_tenth(per_task[name], higher)
+    return Metrics(kind, counts, per_task, {name: _or_none(v) for name, v in overall.items()})
+
+
+def evaluate_rows(
+    kind: Kind, outputs: Array, rows: Rows, target_scale: TargetScale | None = None
+) -> Metrics:
+    """Scores of a model's outputs on rows as a Federation keeps them, in the target's units."""
+    if target_scale is None:
+        return evaluate(kind, outputs, rows.y, rows.offsets)
+    return evaluate(
+        kind,
+        original_units(outputs, rows.offsets, target_scale),
+        original_units(rows.y, rows.offsets, target_scale),
+        rows.offsets,
+    )
+
+
+def original_units(values: Array, offsets: Array, target_scale: TargetScale) -> np.ndarray:
+    """Undo each task's scaling of its regression target."""
+    counts = np.diff(_numpy(offsets).astype(np.int64))
+    shift, scale = (
+        np.repeat(_numpy(side), counts) for side in (target_scale.shift, target_scale.scale)
+    )
+    return shift + scale * _numpy(values).reshape(len(shift))
+
+
+def auc(scores: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Area under the ROC curve of each task; NaN where a task has one class only.
+
+    From ranks (Mann-Whitney): tied scores share the mean of the ranks they cover.
+    """
+    counts = np.diff(offsets)
+    task = np.repeat(np.arange(len(counts)), counts)
+    if not len(scores):
+        return np.full(len(counts), math.nan)
+    order = np.lexsort((scores, task))
+    s, t, positive = scores[order], task[order], y[order] > 0.5
+    opens = np.ones(len(s), dtype=bool)
+    opens[1:] = (s[1:] != s[:-1]) | (t[1:] != t[:-1])
+    first = np.flatnonzero(opens)
+    size = np.diff(np.append(first, len(s)))
+    tie = np.cumsum(opens) - 1
+    rank = (first + (size + 1) / 2.0)[tie] - offsets[t]
+    ones = _sum(positive, t, counts)
+    zeros = counts - ones
+    above = _sum(np.where(positive, rank, 0.0), t, counts) - ones * (ones + 1) / 2.0
+    return _ratio(above, ones * zeros)
+
+
+def worst_tenth(scores: np.ndarray, higher_is_better: bool) -> float:
+    """Mean over the worst tenth of the tasks that have a score, at least one."""
+    defined = np.sort(scores[~np.isnan(scores)])
+    if not len(defined):
+        return math.nan
+    count = math.ceil(len(defined) / 10)
+    return float((defined[:count] if higher_is_better else defined[-count:]).mean())
+
+
+def _losses(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if kind == "regression":
+        with np.errstate(over="ignore"):
+            return (out - y) ** 2
+    if kind == "multiclass":
+        top = out.max(axis=1, initial=-math.inf)
+        top = np.where(np.isfinite(top), top, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            spread = np.log(np.exp(out - top[:, None]).sum(axis=1))
+            lost = spread - (out[np.arange(len(y)), y.astype(np.int64)] - top)
+        return np.where(np.isnan(lost), math.inf, lost)
+    # log(1 + exp(-z)) for the right side of the logit: exact for large logits as well
+    each = np.logaddexp(0.0, np.where(y > 0.5, -out, out))
+    return each if kind == "binary" else each.mean(axis=1)
+
+
+def _right(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if kind == "multiclass":
+        return (out.argmax(axis=1) == y).astype(np.float64)
+    right = ((out > 0) == (y > 0.5)).astype(np.float64)
+    return right if kind == "binary" else right.mean(axis=1)
+
+
+def _f1_parts(out: np.ndarray, y: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """2 TP, and 2 TP + FP + FN, of each row; broken rows predict nothing."""
+    said, true = (out > 0) & ~broken[:, None], y > 0.5
+    hits = 2.0 * (said & true).sum(axis=1)
+    return hits, (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
+
+
+def _variance(y: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Plain variance of each task; exactly 0 for equal targets, whatever rounding says."""
+    if not len(y):
+        return np.zeros(len(counts))
+    starts = np.minimum(np.cumsum(counts) - counts, len(y) - 1)
+    differs = _sum(y != y[starts][task], task, counts) > 0
+    centred = y - _mean(y, task, counts)[task]
+    return np.where(differs, _mean(centred**2, task, counts), 0.0)
+
+
+def _sum(values: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return np.bincount(task, weights=values.astype(np.float64), minlength=len(counts))
+
+
+def _mean(values: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return _ratio(_sum(values, task, counts), counts)
+
+
+def _ratio(part, whole) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(whole) > 0, np.divide(part, whole), math.nan)
+
+
+def _average(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _mean_defined(values: np.ndarray) -> float:
+    return _average(values[~np.isnan(values)])
+
+
+def _numpy(values: Array) -> np.ndarray:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return array.astype(np.float64)
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _finite_or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _check_shapes(kind: Kind, out: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> None:
+    wide = kind in ("multiclass", "multilabel")
+    targets = 2 if kind == "multilabel" else 1
+    good = out.ndim == 1 + wide and y.ndim == targets and len(out) == len(y) == offsets[-1]
+    if not good or (kind == "multilabel" and out.shape != y.shape):
+        raise TacitError(
+            f"outputs have shape {out.shape}, targets {y.shape} and offsets end at {offsets[-1]}, "
+            f"which does not fit {kind}; pass one row of outputs for each target"
+        )

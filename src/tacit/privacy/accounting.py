@@ -1,0 +1,154 @@
+"""ε of a set of releases. The mathematics is dp-accounting's; the choice of accountant is ours.
+
+A release is described by its sampler and its noise multiplier: the standard deviation of the noise
+on the *sum* divided by the clip, whatever the neighbours are. Composition is symmetric, so releases
+are kept as counts and their order cannot matter.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tacit.errors import TacitError
+from tacit.privacy.sampling import NEIGHBOURS, Accountant, Neighbours, Sampler
+
+
+@dataclass(frozen=True)
+class Release:
+    """One noisy sum over one cohort, as the accountant sees it."""
+
+    sampler: Sampler
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
+class Spent:
+    """An ε and the accountant that vouches for it."""
+
+    epsilon: float
+    accountant: Accountant
+
+
+def spent(releases: Mapping[Release, int], delta: float, neighbours: Neighbours) -> Spent:
+    """The ε of these releases together at `delta`.
+
+    Edge cases: no release costs nothing (ε = 0); a release without noise costs everything (ε = ∞).
+    """
+    check_neighbours(neighbours)
+    if not 0 < delta < 1:
+        raise TacitError(f"delta={delta!r}: a probability between 0 and 1 is needed")
+    counted = frozenset((release, n) for release, n in releases.items() if n > 0)
+    return _spent(counted, delta, neighbours)
+
+
+@lru_cache(maxsize=4096)
+def _spent(
+    releases: frozenset[tuple[Release, int]], delta: float, neighbours: Neighbours
+) -> Spent:
+    allowed = [set(r.sampler.accountants(neighbours)) for r, _ in releases]
+    common: list[Accountant] = [
+        name for name in ("PLD", "RDP") if all(name in names for names in allowed)
+    ]
+    if not common:
+        raise TacitError(
+            "no accountant covers all releases of this run together: use one kind of sampling"
+        )
+    if any(release.noise_multiplier <= 0 for release, _ in releases):
+        return Spent(math.inf, common[0])
+    for name in common:
+        epsilon = _compose(name, releases, delta, neighbours)
+        if math.isfinite(epsilon):
+            return Spent(epsilon, name)
+    return Spent(math.inf, common[-1])
+
+
+def _compose(
+    name: Accountant,
+    releases: frozenset[tuple[Release, int]],
+    delta: float,
+    neighbours: Neighbours,
+) -> float:
+    import dp_accounting
+    from dp_accounting import pld, rdp
+
+    relation = {
+        "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        "replace": dp_accounting.NeighboringRelation.REPLACE_ONE,
+    }[neighbours]
+    accountant = (
+        pld.PLDAccountant(relation, _interval(releases, neighbours))
+        if name == "PLD"
+        else rdp.RdpAccountant(neighboring_relation=relation)
+    )
+    # Ordered, so that the same releases give the same last digit whatever order they came in.
+    ordered = sorted(releases, key=lambda pair: (str(pair[0]), pair[1]))
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # RDP reports every fractional order that it leaves out
+    try:
+        for release, count in ordered:
+            accountant.compose(release.sampler.event(release.noise_multiplier), count)
+        return float(accountant.get_epsilon(delta))
+    except (OverflowError, MemoryError, FloatingPointError):
+        return math.inf  # too little noise for this accountant; the next one may still have a bound
+    finally:
+        logger.setLevel(level)
+
+
+def _interval(releases: frozenset[tuple[Release, int]], neighbours: Neighbours) -> float:
+    """Grid of the privacy loss: dp-accounting's own, coarser when ε is far beyond any use.
+
+    The accountant's memory grows with the range of the composed loss over the grid. Its rounding is
+    pessimistic, so a coarser grid stays an upper bound; it starts where ε is about 50 and up.
+    """
+    shift = 1.0 if neighbours == "add-remove" else 2.0
+    variance = sum(count * (shift / release.noise_multiplier) ** 2 for release, count in releases)
+    loss_range = variance / 2 + 8 * math.sqrt(variance)
+    return 1e-4 * max(1.0, loss_range / 100)
+
+
+def check_neighbours(neighbours: str) -> None:
+    if neighbours not in NEIGHBOURS:
+        raise TacitError(f"neighbours={neighbours!r}: choose add-remove or replace")
+
+
+def affordable(
+    so_far: Mapping[Release, int],
+    release: Release,
+    budget: float,
+    delta: float,
+    neighbours: Neighbours,
+    at_most: int,
+) -> int:
+    """How many more such releases fit into the budget (searched up to `at_most`)."""
+
+    def fits(more: int) -> bool:
+        total = Counter(so_far)
+        total[release] += more
+        return spent(total, delta, neighbours).epsilon <= budget
+
+    if fits(at_most):
+        return at_most
+    low, high = 0, at_most  # fits(low) or low == 0; not fits(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low if low and fits(low) else 0
+
+
+def growth(release: Release, rounds: int, delta: float, neighbours: Neighbours) -> list[float]:
+    """ε after 0, 1, …, `rounds` releases, for display: exact on a grid, rounded up in between."""
+    grid = sorted({round(rounds * k / 16) for k in range(1, 17)} | {1, 2, 4, 8, rounds})
+    grid = [n for n in grid if 1 <= n <= rounds]
+    exact = {n: spent({release: n}, delta, neighbours).epsilon for n in grid}
+    curve, ahead = [0.0], 0
+    for n in range(1, rounds + 1):
+        while grid[ahead] < n:
+            ahead += 1
+        curve.append(exact[grid[ahead]])
+    return curve

@@ -1,0 +1,52 @@
+"""How much noise a promised ε needs."""
+
+from __future__ import annotations
+
+import math
+
+from tacit.errors import TacitError
+from tacit.privacy.accounting import Release, spent
+from tacit.privacy.sampling import Neighbours, Sampler
+
+
+def noise_for(
+    epsilon: float, delta: float, sampler: Sampler, releases: int, neighbours: Neighbours
+) -> float:
+    """The smallest noise multiplier (to 0.01 %) whose `releases` releases cost at most `epsilon`."""
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise TacitError(f"epsilon={epsilon!r}: a positive number is needed")
+
+    def cost(noise: float) -> float:
+        return spent({Release(sampler, noise): releases}, delta, neighbours).epsilon
+
+    # ε falls with noise: bracket first, from the classical guess for a sampled Gaussian.
+    low = high = math.sqrt(2 * releases * math.log(1.25 / delta)) / epsilon
+    while cost(high) > epsilon:
+        low, high = high, 1.5 * high
+        if high > 1e9:
+            raise TacitError(
+                f"no noise reaches epsilon={epsilon:g} at delta={delta:g}: raise delta or epsilon"
+            )
+    while low == high or (low > 1e-2 and cost(low) <= epsilon):
+        low, high = low / 1.5, low
+    # Inside the bracket log ε is nearly linear in log noise: false position, kept in the middle.
+    left, right = math.log(cost(low) / epsilon), math.log(max(cost(high), 1e-12) / epsilon)
+    while high / low > 1.0001:
+        part = min(0.9, max(0.1, left / (left - right))) if math.isfinite(left) else 0.5
+        middle = low * (high / low) ** part
+        value = math.log(max(cost(middle), 1e-12) / epsilon)
+        if value <= 0:
+            high, right = middle, value
+        else:
+            low, left = middle, value
+    return high
+
+
+def theorem_1(epsilon: float, delta: float, clip: float, releases: int, tasks: int) -> float:
+    """The paper's closed form for full participation: σ of the noise on the *mean* update.
+
+    Hu, Wu, Smith (2023), Theorem 1: σ = 4γ √(T log(1/δ)) / (ε m) suffices when every task takes
+    part in each of the T rounds and neighbours replace one task. `theorem_1(...) · tasks / clip` is
+    the noise multiplier of that σ; the PLD accountant shows how much less is enough.
+    """
+    return 4 * clip * math.sqrt(releases * math.log(1 / delta)) / (epsilon * tasks)

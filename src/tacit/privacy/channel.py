@@ -1,0 +1,132 @@
+"""The billboard channel: the only way from tasks to the billboard, and where privacy is proved.
+
+    contributions ─► drop non-finite ─► clip to γ ─► sum ─► book ─► + N(0, (zγ)² I) ─► ÷ q̄ ─► mean
+
+**Claim.** Let every round release `mean` as above and let everything else (the next billboard, the
+personal models of the other tasks) be computed from releases and from each task's own data. Then
+all that the other tasks see together, in all rounds, is (ε, δ)-differentially private with respect
+to one task, with ε as `accounting.spent` computes it from the ledger.
+
+**Proof.** A contribution has norm at most γ, a non-finite one counts as zero; so adding or removing
+a task moves the sum by at most γ, replacing it by at most 2γ. Gaussian noise with standard deviation
+zγ on a sum over a sampled cohort is the (subsampled) Gaussian mechanism that the sampler's event
+describes. The divisor q̄ is a constant. Rounds compose adaptively; the billboard is post-processing.
+Each task's model is a function of the billboard and its own data, so by the billboard lemma (Hsu et
+al. 2014) the models of all other tasks are jointly (ε, δ)-private for the task left out. ∎
+
+| edge case                            | what happens                                            |
+|--------------------------------------|---------------------------------------------------------|
+| NaN or infinity in a contribution    | the whole contribution counts as zero, and is counted   |
+| norm overflows single precision      | the same                                                |
+| zero contribution, empty cohort      | the release is noise around zero; booked all the same   |
+| noise 0                              | runs, and the guarantee says ε = ∞                      |
+| no privacy asked                     | no clip, no noise, nothing booked; non-finite still dropped |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.privacy.accounting import Release, affordable
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.sampling import Neighbours, Sampler
+from tacit.randomness import Randomness
+
+
+class BudgetSpent(TacitError):
+    """The next release would pass the budget; the run ends here, with what it has."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What must not be passed."""
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+
+
+@dataclass
+class Channel:
+    """Collects the contributions of a cohort and lets out their noisy mean.
+
+    `release` is None for a run without privacy: then nothing is clipped, noised or booked.
+    """
+
+    sampler: Sampler
+    tasks: int
+    randomness: Randomness
+    clip: float = math.inf
+    release: Release | None = None
+    budget: Budget | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    dropped: int = 0
+    _room: int | None = None
+
+    def cohort(self, round: int) -> np.ndarray:
+        return self.sampler.draw(self.tasks, self.randomness, round)
+
+    def open(self, round: int, rounds: int) -> Collection:
+        """Begin a round; raises `BudgetSpent` before any work if its release cannot be paid."""
+        booked = any(entry["round"] == round for entry in self.ledger.entries[-1:])
+        repeats = booked and not self.randomness.secret
+        if self.release is not None and self.budget is not None and not repeats:
+            if self._room is None:
+                self._room = len(self.ledger) + affordable(
+                    self.ledger.releases(),
+                    self.release,
+                    self.budget.epsilon,
+                    self.budget.delta,
+                    self.budget.neighbours,
+                    max(rounds - round, 1),
+                )
+            if len(self.ledger) >= self._room:
+                raise BudgetSpent(
+                    f"round {round + 1} would pass the budget ε={self.budget.epsilon:g} after "
+                    f"{len(self.ledger)} releases; the run stops here"
+                )
+        return Collection(self, round)
+
+
+class Collection:
+    """The contributions of one round. What was added cannot be read, only released with noise."""
+
+    def __init__(self, channel: Channel, round: int) -> None:
+        self.__channel, self.__round = channel, round
+        self.__sum: Tensor | None = None
+
+    def add(self, contributions: Tensor) -> None:
+        """Take the contributions [tasks, d] of part of the cohort: drop, clip, sum."""
+        norms = torch.linalg.vector_norm(contributions, dim=1)
+        finite = norms.isfinite()
+        scale = torch.where(finite, (self.__channel.clip / norms).clamp(max=1.0), 0.0)
+        scale = torch.where(norms == 0, 1.0, scale)  # clip / 0 is fine, infinity / 0 is not
+        kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
+        total = scale.to(kept.dtype) @ kept
+        self.__sum = total if self.__sum is None else self.__sum + total
+        self.__channel.dropped += int((~finite).sum())
+
+    def publishable(self, size: int) -> Tensor:
+        """Book the release, then make it: the noisy sum over the expected cohort size."""
+        channel = self.__channel
+        total = torch.zeros(size) if self.__sum is None else self.__sum
+        self.__sum = None  # one collection, one release
+        if channel.release is not None:
+            channel.ledger.book(
+                self.__round,
+                channel.release,
+                repeatable=not channel.randomness.secret,
+                clip=channel.clip,
+                size=size,
+            )
+            spread = channel.release.noise_multiplier * channel.clip
+            noise = channel.randomness.normal("noise", self.__round, size) * spread
+            noisy = total.double().cpu() + torch.from_numpy(noise)
+            total = noisy.to(total.dtype).to(total.device)
+        return total / channel.sampler.expected(channel.tasks)

@@ -1,0 +1,197 @@
+"""What a run promises, to whom, and under which assumptions: in words and as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tacit.errors import TacitError
+from tacit.privacy.accounting import check_neighbours, spent
+from tacit.privacy.calibration import noise_for
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.sampling import SAMPLERS, Neighbours, Sampler
+
+NOT_COVERED = "not covered by the guarantee"
+IN_WORDS = {
+    "add-remove": "any one task added or removed",
+    "replace": "any one task's data replaced",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """What is asked for: an ε (the noise is calibrated) or a noise multiplier (ε is reported).
+
+    Parameters
+    ----------
+    epsilon, delta : the promise; `delta` defaults to 1 / (10 · tasks), so that even a mechanism
+        that exposed each task with probability δ would expose less than a tenth of a task
+    noise : standard deviation of the noise on the sum of contributions, in units of the clip
+    neighbours : "add-remove" (a task takes part or not) or "replace" (its data are others)
+    sampling : "poisson", "fixed-size" or "everyone"
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    noise: float | None = None
+    neighbours: Neighbours = "add-remove"
+    sampling: Literal["poisson", "fixed-size", "everyone"] = "poisson"
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.noise is None):
+            raise TacitError("Privacy needs epsilon (noise is calibrated) or noise, one of the two")
+        if self.epsilon is not None and not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise TacitError(f"epsilon={self.epsilon!r}: a positive number is needed")
+        if self.noise is not None and not (self.noise >= 0 and math.isfinite(self.noise)):
+            raise TacitError(f"noise={self.noise!r}: zero or a positive number is needed")
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise TacitError(f"delta={self.delta!r}: a probability between 0 and 1 is needed")
+        check_neighbours(self.neighbours)
+        if self.sampling not in SAMPLERS:
+            raise TacitError(f"sampling={self.sampling!r}: choose one of {', '.join(SAMPLERS)}")
+
+    def delta_for(self, tasks: int) -> float:
+        return self.delta if self.delta is not None else 1 / (10 * tasks)
+
+    def noise_multiplier(self, sampler: Sampler, rounds: int, tasks: int) -> float:
+        sampler.accountants(self.neighbours)  # refuses a pair that nobody can account for
+        if self.noise is not None:
+            return self.noise
+        assert self.epsilon is not None
+        delta = self.delta_for(tasks)
+        return noise_for(self.epsilon, delta, sampler, rounds, self.neighbours)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(ε, δ) with neighbours, sampling, accountant, and who is protected from whom."""
+
+    channel: Literal["billboard", "nothing"]
+    epsilon: float
+    delta: float | None
+    neighbours: Neighbours | None
+    sampling: str | None
+    accountant: str | None
+    releases: int
+    noise_multiplier: float | None
+    clip: float | None
+    seeded: bool
+    assumptions: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = field(default=())
+
+    @property
+    def private(self) -> bool:
+        """Whether the promise holds as printed: finite ε, secret noise, nothing leaked beside."""
+        return math.isfinite(self.epsilon) and not self.seeded and not self.leaks
+
+    @property
+    def protects(self) -> str:
+        if self.channel == "nothing":
+            return "nothing leaves a task"
+        if not math.isfinite(self.epsilon):
+            return "protects nobody: sums are published without noise"
+        return "protects each task from all others together, whatever they share among themselves"
+
+    @property
+    def trusts(self) -> str:
+        """What is not protected, and from whom."""
+        if self.channel == "nothing":
+            return "nobody has to be trusted"
+        return (
+            "the machine that sums sees each clipped contribution; personal models stay with "
+            "their tasks and must not be handed to others"
+        )
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Labels that must stand wherever this guarantee is shown."""
+        seeded = ("reproducible, not private: the noise comes from a seed",)
+        shown = seeded if self.seeded and self.channel == "billboard" else ()
+        return shown + tuple(f"not private: {leak}" for leak in self.leaks)
+
+    def __str__(self) -> str:
+        if self.channel == "nothing":
+            head = "nothing was released: every task trained alone (ε=0)"
+        elif not math.isfinite(self.epsilon):
+            head = f"no privacy (ε=∞): {self.protects}"
+        else:
+            assert self.neighbours is not None and self.delta is not None
+            head = (
+                f"ε={_up(self.epsilon)} at δ={self.delta:.3g}, {IN_WORDS[self.neighbours]}, "
+                f"{self.sampling}, {self.releases} releases, {self.accountant} accountant; "
+                f"{self.protects}"
+            )
+        return "; ".join((head, *self.marks))
+
+    __repr__ = __str__
+
+    def to_json(self) -> dict[str, Any]:
+        finite = math.isfinite(self.epsilon)
+        return {
+            "epsilon": self.epsilon if finite else None,
+            "delta": self.delta,
+            "neighbours": self.neighbours,
+            "sampling": self.sampling,
+            "accountant": self.accountant,
+            "releases": self.releases,
+            "noise_multiplier": self.noise_multiplier,
+            "clip": self.clip if self.clip is not None and math.isfinite(self.clip) else None,
+            "private": self.private,
+            "channel": self.channel,
+            "seeded": self.seeded,
+            "protects": self.protects,
+            "trusts": self.trusts,
+            "assumptions": list(self.assumptions),
+            "leaks": list(self.leaks),
+            "in_words": str(self),
+        }
+
+
+def guarantee(
+    ledger: Ledger,
+    *,
+    channel: Literal["billboard", "nothing"],
+    privacy: Privacy | None,
+    tasks: int,
+    sampler: Sampler,
+    clip: float,
+    seeded: bool,
+    assumptions: tuple[str, ...] = (),
+    leaks: tuple[str, ...] = (),
+) -> Guarantee:
+    """Read the promise off the ledger: what was booked, and nothing else, decides ε."""
+    if channel == "nothing":
+        return Guarantee(
+            channel, 0.0, None, None, None, None, 0, None, None, seeded, assumptions, leaks
+        )
+    if privacy is None:
+        # Nothing was booked because nothing was bounded: every published sum is exact.
+        return Guarantee(
+            channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, seeded, assumptions,
+            leaks,
+        )  # fmt: skip
+    booked = ledger.releases()
+    delta = privacy.delta_for(tasks)
+    total = spent(booked, delta, privacy.neighbours)
+    return Guarantee(
+        channel,
+        total.epsilon,
+        delta,
+        privacy.neighbours,
+        str(sampler),
+        total.accountant,
+        sum(booked.values()),
+        min((release.noise_multiplier for release in booked), default=privacy.noise),
+        clip,
+        seeded,
+        assumptions,
+        leaks,
+    )
+
+
+def _up(epsilon: float) -> str:
+    """Two decimals (three significant below 0.1), never rounded down."""
+    digits = 2 if epsilon >= 0.1 else 2 - math.floor(math.log10(epsilon)) if epsilon > 0 else 2
+    scale = 10**digits
+    return f"{math.ceil(epsilon * scale - 1e-6) / scale:.{digits}f}"

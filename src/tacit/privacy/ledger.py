@@ -1,0 +1,80 @@
+"""The ledger: every release, written and flushed to disk before the release is made.
+
+One JSON object per line; the file only ever grows. A crash between writing and publishing leaves an
+entry too many, never one too few. Entries of a seeded run carry the round as identity: when such a
+run is resumed it repeats the very same release bit for bit, and publishing the same number twice
+reveals nothing new. Without a seed the repeated round has fresh noise, and is booked again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import TacitError
+from tacit.privacy.accounting import Release
+from tacit.privacy.sampling import sampler_from_json
+
+
+@dataclass
+class Ledger:
+    """Releases booked so far; on disk when `path` is given, in memory otherwise."""
+
+    path: Path | None = None
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def at(cls, path: Path | None) -> Ledger:
+        """Open a ledger, with the entries that are already there."""
+        ledger = cls(path)
+        if path is not None and path.exists():
+            text = path.read_text(encoding="utf-8")
+            lines = text.split("\n")
+            for number, line in enumerate(lines, start=1):
+                if not line:
+                    continue
+                try:
+                    ledger.entries.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    if number == len(lines):  # a write cut short by a crash: never released
+                        _truncate(path, len(text.encode()) - len(line.encode()))
+                        break
+                    raise TacitError(f"{path}, line {number} is damaged: {error}") from error
+        return ledger
+
+    def book(self, round: int, release: Release, *, repeatable: bool, **details: Any) -> None:
+        """Record a release that is about to be made; returns only when it is on disk."""
+        entry = {
+            "round": round,
+            "noise_multiplier": release.noise_multiplier,
+            "sampling": release.sampler.to_json(),
+            **details,
+        }
+        if repeatable and any(old == entry for old in reversed(self.entries)):
+            return
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self.entries.append(entry)
+
+    def releases(self) -> Counter[Release]:
+        """What was released, counted: all that an accountant needs."""
+        counted: Counter[Release] = Counter()
+        for entry in self.entries:
+            counted[Release(sampler_from_json(entry["sampling"]), entry["noise_multiplier"])] += 1
+        return counted
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def _truncate(path: Path, size: int) -> None:
+    with path.open("rb+") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())

@@ -1,0 +1,95 @@
+"""Where every random number of a run comes from.
+
+A stream is named by its purpose and its round, not by how often it was used before. So a run that
+is killed and resumed needs no saved generator state, a silo can draw its own batches without
+knowing who else is in the cohort, and the order in which tasks are computed changes nothing.
+
+Without a seed, cohorts and noise come straight from the operating system. With a seed, everything
+is reproducible, and therefore *not private*: whoever knows the seed can subtract the noise.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+PURPOSES = {"cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "evaluation": 6}
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """Named random streams, from a seed or from the operating system."""
+
+    seed: int | None = None
+    run_key: int = 0
+    """Public; local shuffles and, with a seed, everything else derive from it."""
+
+    @classmethod
+    def of(cls, seed: int | None) -> Randomness:
+        """Local steps need reproducible but not secret numbers: unseeded runs draw one key."""
+        key = seed if seed is not None else int.from_bytes(os.urandom(6), "little")
+        return cls(seed, key)
+
+    @property
+    def secret(self) -> bool:
+        """Whether cohorts and noise are unpredictable to others."""
+        return self.seed is None
+
+    def _generator(self, purpose: str, round: int) -> np.random.Generator:
+        words = [self.run_key, PURPOSES[purpose], round]
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+
+    def uniform(self, purpose: str, round: int, draw: int, count: int) -> np.ndarray:
+        """`count` numbers in (0, 1], the `draw`-th block of this purpose and round."""
+        if self.secret:
+            words = np.frombuffer(os.urandom(8 * count), dtype="<u8")
+            return ((words >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53
+        words = [self.run_key, PURPOSES[purpose], round, draw]
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+        return 1.0 - generator.random(count)
+
+    def normal(self, purpose: str, round: int, count: int) -> np.ndarray:
+        """`count` standard normal numbers in double precision.
+
+        From the operating system they are made by Box-Muller, each as the scaled sum of two
+        independent ones: one double-precision normal alone has gaps that an attacker can use
+        (Mironov 2012); the sum makes inverting it infeasible (Holohan & Braghin 2021).
+        """
+        if not self.secret:
+            return self._generator(purpose, round).standard_normal(count)
+        radius = np.sqrt(-2.0 * np.log(self.uniform(purpose, round, 0, 2 * count)))
+        angle = 2.0 * np.pi * self.uniform(purpose, round, 1, 2 * count)
+        pairs = (radius * np.cos(angle)).reshape(2, count)
+        return pairs.sum(axis=0) / np.sqrt(2.0)
+
+    def key(self, purpose: str, round: int) -> int:
+        """A 63-bit key for counter-based hashing; public, never used for noise or cohorts."""
+        return int(self._generator(purpose, round).integers(2**63))
+
+
+def scramble(*parts: torch.Tensor | int) -> torch.Tensor:
+    """Hash integers to well-mixed 64-bit integers, the same on every device (SplitMix64's mixer).
+
+    Arguments broadcast. Used to shuffle each task's rows by (key, task, row) without any state.
+    """
+    mixed: torch.Tensor | None = None
+    for part in parts:
+        word = torch.as_tensor(part, dtype=torch.int64)
+        mixed = _mix(word) if mixed is None else _mix(mixed ^ word)
+    assert mixed is not None
+    return mixed
+
+
+def _mix(word: torch.Tensor) -> torch.Tensor:
+    word = word + -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
+    word = (word ^ _shift(word, 30)) * -4658895280553007687  # 0xBF58476D1CE4E5B9
+    word = (word ^ _shift(word, 27)) * -7723592293110705685  # 0x94D049BB133111EB
+    return word ^ _shift(word, 31)
+
+
+def _shift(word: torch.Tensor, bits: int) -> torch.Tensor:
+    """Logical right shift (torch shifts signed integers arithmetically)."""
+    return (word >> bits) & ((1 << (64 - bits)) - 1)

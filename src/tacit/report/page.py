@@ -1,0 +1,163 @@
+"""The frame of an HTML page: style sheet, escaping, tables, figures. No scripts, no links out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from tacit.errors import TacitError
+from tacit.report.svg import FONT, svg
+
+# The policy stops a browser from running or fetching anything, should escaping ever fail.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+STYLE = (
+    """
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1d2429; --muted: #5c6770;
+  --grid: #e2e6e9; --soft: #f5f7f8; --gain: #0072b2; --loss: #c25500; --spent: #8a4f9e;
+  --green: #00684a; --green-soft: #eaf6f1; --amber: #8f5200; --amber-soft: #fff4df;
+  --red: #a8201a; --red-soft: #fdecea; }
+@media (prefers-color-scheme: dark) { :root { --paper: #15191c; --ink: #e6eaed; --muted: #a0abb4;
+  --grid: #2f373d; --soft: #1d2327; --gain: #56b4e9; --loss: #f0914a; --spent: #c79bd6;
+  --green: #5fd0a8; --green-soft: #12291f; --amber: #f5b756; --amber-soft: #2e220d;
+  --red: #ff8f86; --red-soft: #331614; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 FONT; }
+main { max-width: 960px; margin: 0 auto; padding: 40px 28px 64px; }
+h1 { font-size: 30px; line-height: 1.2; margin: 0 0 4px; letter-spacing: -0.01em; }
+h2 { font-size: 21px; line-height: 1.3; margin: 48px 0 10px; }
+p { margin: 0 0 12px; max-width: 78ch; }
+.sub { color: var(--muted); margin-bottom: 24px; }
+.note { color: var(--muted); font-size: 14px; }
+.uncovered { border-left: 3px solid var(--muted); padding: 1px 0 1px 12px; margin-bottom: 16px;
+  color: var(--muted); font-size: 14px; max-width: none; }
+.uncovered b { color: var(--ink); }
+.box { --tone: var(--green); --wash: var(--green-soft); border: 2px solid var(--tone);
+  border-radius: 10px; overflow: hidden; }
+.box.amber { --tone: var(--amber); --wash: var(--amber-soft); }
+.box.red { --tone: var(--red); --wash: var(--red-soft); }
+.verdict { background: var(--wash); padding: 22px 26px 18px; }
+.verdict h2 { color: var(--tone); font-size: 25px; line-height: 1.25; margin: 0 0 14px; }
+.verdict p { font-size: 17px; margin: 0; max-width: none; }
+.figures { display: flex; flex-wrap: wrap; gap: 4px 44px; margin: 0 0 14px; }
+.figures div { line-height: 1.25; }
+.figures b { display: block; font-size: 34px; font-variant-numeric: tabular-nums; }
+.figures span { color: var(--muted); font-size: 14px; }
+.void b { text-decoration: line-through; text-decoration-thickness: 2px; opacity: 0.75; }
+dl { display: grid; grid-template-columns: 168px 1fr; gap: 9px 20px; margin: 0;
+  padding: 20px 26px; font-size: 15px; }
+dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; }
+dd ul { margin: 0; padding-left: 18px; }
+dd.bad { color: var(--tone); font-weight: 600; }
+.sentence { border-top: 1px solid var(--grid); padding: 14px 26px 16px; margin: 0;
+  font-size: 14px; color: var(--muted); max-width: none; overflow-wrap: anywhere; }
+.stopped { background: var(--amber-soft); border-radius: 8px; padding: 10px 16px; margin: 18px 0 0;
+  max-width: none; }
+.scroll { overflow-x: auto; margin: 0 0 14px; }
+table { border-collapse: collapse; width: 100%; font-size: 15px;
+  font-variant-numeric: tabular-nums; }
+th { text-align: right; font-weight: 600; font-size: 13.5px; color: var(--muted);
+  vertical-align: bottom; line-height: 1.3; }
+td { text-align: right; }
+th, td { padding: 7px 10px; border-bottom: 1px solid var(--grid); }
+th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+th small { display: block; font-weight: 400; }
+tr.mine td { font-weight: 650; background: var(--soft); }
+tr.mine td:first-child { padding-left: 8px; }
+table.words td { text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+table.words td:first-child { color: var(--muted); width: 230px; }
+table.left td:nth-child(-n+3), table.left th:nth-child(-n+3) { text-align: left; }
+.gain { color: var(--gain); } .loss { color: var(--loss); }
+.green { color: var(--green); } .amber-text, .red-text { font-weight: 650; }
+.amber-text { color: var(--amber); } .red-text { color: var(--red); }
+figure { margin: 14px 0 18px; }
+figure svg { display: block; width: 100%; height: auto; }
+figure.square svg { max-width: 600px; margin: 0 auto; }
+figcaption { color: var(--muted); font-size: 14px; margin-top: 6px; }
+details { margin: 10px 0; } summary { cursor: pointer; font-weight: 600; padding: 4px 0; }
+footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
+  color: var(--muted); font-size: 13px; }
+@media (max-width: 640px) { dl { grid-template-columns: 1fr; gap: 2px; } dd { margin: 0 0 10px; } }
+@media print { body { font-size: 11pt; } main { max-width: none; padding: 0; }
+  .box, figure, tr { break-inside: avoid; } h2 { break-after: avoid; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""
+).replace("FONT", FONT)
+
+
+class Markup(str):
+    """HTML made by this package; every other string is text and is escaped."""
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, Markup) else escape(str(value))
+
+
+def paragraph(words: object, kind: str = "") -> str:
+    return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
+
+
+def table(
+    head: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    *,
+    kind: str = "",
+    mine: int | None = None,
+) -> str:
+    """A table; `mine` is the row that stands out."""
+    body = "".join(
+        f"<tr{' class="mine"' if place == mine else ''}>"
+        + "".join(f"<td>{text(cell)}</td>" for cell in row)
+        + "</tr>"
+        for place, row in enumerate(rows)
+    )
+    top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
+    header = f"<thead><tr>{top}</tr></thead>" if head else ""
+    return f'<div class="scroll"><table class="{kind}">{header}<tbody>{body}</tbody></table></div>'
+
+
+def drawing(fig: Figure | None, name: str, caption: str, *, square: bool = False) -> str:
+    if fig is None:
+        return ""
+    kind = ' class="square"' if square else ""
+    said = f"<figcaption>{escape(caption)}</figcaption>"
+    return f"<figure{kind}>{svg(fig, name, caption)}{said}</figure>"
+
+
+def definitions(pairs: Iterable[tuple[str, object, str]]) -> str:
+    """Terms with their text; a list becomes bullet points."""
+    made = []
+    for term, value, kind in pairs:
+        if isinstance(value, (list, tuple)):
+            value = Markup("<ul>" + "".join(f"<li>{text(item)}</li>" for item in value) + "</ul>")
+        made.append(f'<dt>{escape(term)}</dt><dd class="{kind}">{text(value)}</dd>')
+    return f"<dl>{''.join(made)}</dl>"
+
+
+def details(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def document(title: str, content: str, footer: str) -> str:
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n"
+        f"<body><main>\n{content}\n<footer>{escape(footer)}</footer>\n</main></body></html>\n"
+    )
+
+
+def save(page: str, path: str | os.PathLike[str]) -> Path:
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Names with lone surrogates (undecodable bytes in a file) must not stop the report.
+        target.write_text(page, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TacitError(f"cannot write the report to {target}: {error.strerror}") from error
+    return target

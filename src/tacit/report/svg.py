@@ -1,0 +1,85 @@
+"""Matplotlib figures as SVG that lives inside a page: its fonts, its colours, its dark mode."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from html import escape
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Okabe and Ito's blue and vermilion: told apart with every common colour blindness, and in grey.
+INK, MUTED, GRID = "#1d2429", "#5c6770", "#e2e6e9"
+GAIN, LOSS, SPENT = "#0072b2", "#d55e00", "#8a4f9e"
+SERIES = (GAIN, LOSS, "#00896a", SPENT, "#a67c00", "#3f8fc4", "#6b7280")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", GAIN: "gain", LOSS: "loss", SPENT: "spent"}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def figure(width: float = 8.8, height: float = 3.4) -> Figure:
+    """An empty figure that belongs to nobody: no pyplot, no global state."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+
+
+def axes(fig: Figure, *position: int) -> Axes:
+    """Axes in the style of the page: two thin spines, a quiet grid, text in the page's ink."""
+    ax = fig.add_subplot(*position) if position else fig.add_subplot()
+    ax.set_facecolor("none")
+    ax.grid(True, color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(MUTED)
+        ax.spines[side].set_linewidth(0.8)
+    quiet(ax)
+    return ax
+
+
+def quiet(ax: Axes, colour: str = MUTED) -> None:
+    ax.tick_params(colors=colour, labelsize=9, length=3, width=0.8, which="both")
+    ax.xaxis.label.set(color=INK, size=10)
+    ax.yaxis.label.set(color=INK, size=10)
+
+
+def svg(fig: Figure, name: str, description: str) -> str:
+    """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
+    settings = {"svg.hashsalt": f"tacit-{name}", "svg.fonttype": "none", "path.simplify": True}
+    buffer = io.StringIO()
+    # Names may be in a script that the measuring font lacks; the browser's own font draws them.
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        fig.savefig(buffer, format="svg", metadata=metadata)
+    drawn = buffer.getvalue()
+    drawn = drawn[drawn.index("<svg") :].strip()
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    head, body = drawn.split(">", 1)
+    box = re.search(r'viewBox="[^"]*"', head)
+    assert box is not None
+    # Text nodes cannot match these patterns: matplotlib writes user text with < > & escaped, and
+    # replacements are confined to what stands inside tags.
+    body = re.sub(r"<[^>]+>", lambda found: _tag(found.group(), name), body)
+    label = escape(description)
+    return f'<svg {box.group()} role="img" aria-label="{label}">{body}'
+
+
+def _tag(tag: str, name: str) -> str:
+    if tag.startswith("<!--"):
+        return ""  # matplotlib repeats every text as a comment
+    tag = re.sub(r'\bid="', f'id="{name}-', tag)
+    tag = re.sub(r'\b(?:xlink:)?href="#', f'href="#{name}-', tag)
+    tag = tag.replace("url(#", f"url(#{name}-")
+    tag = re.sub(
+        r"font: ([^;\"]*?)([\d.]+)px [^;\"]*",
+        lambda f: f"font: {f.group(1)}{f.group(2)}px {FONT}",
+        tag,
+    )
+    for colour, variable in _VARIABLES.items():
+        tag = tag.replace(colour, f"var(--{variable}, {colour})")
+    return tag

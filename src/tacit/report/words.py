@@ -1,0 +1,207 @@
+"""Numbers and the guarantee in words that a reader outside the field can check and sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Colour = Literal["green", "amber", "red"]
+WEAK = 10.0
+"""Above this ε the odds may change more than 20 000-fold: true, but hardly a promise."""
+
+NARROW = "\N{NARROW NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+
+NOT_PUBLISHED = (
+    "computed from private data without noise; fine in a simulation, "
+    "not to be published from a real deployment"
+)
+
+NEIGHBOURS = {
+    "add-remove": "any one task added or removed",
+    "replace": "any one task’s data replaced by any other data",
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """How a guarantee stands: a badge for tables, a headline for the box, and its colour."""
+
+    key: str
+    colour: Colour
+    badge: str
+    headline: str
+    severity: int
+
+
+ALONE = State("alone", "green", "nothing released", "Nothing released: every task trained alone", 0)
+PRIVATE = State("private", "green", "private", "Private: the promise below holds for every task", 1)
+WEAKLY = State("weak", "amber", "weak promise", "A weak promise: ε is above 10", 2)
+SEEDED = State(
+    "seeded",
+    "amber",
+    "reproducible, not private",
+    "Reproducible, not private: the noise comes from a seed",
+    3,
+)
+LEAKY = State(
+    "leaks",
+    "amber",
+    "not private: leaks",
+    "Not private: something was computed over several tasks without noise",
+    4,
+)
+UNSURE = State("unsure", "amber", "not private", "Not private: the run is not marked private", 5)
+NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a task contributed", 6)
+
+
+def state(guarantee: Mapping[str, Any]) -> State:
+    """Green only when the run itself says so: whatever is missing or unclear counts against it."""
+    released = guarantee.get("channel") != "nothing"
+    if released and guarantee.get("epsilon") is None:
+        return NONE
+    if guarantee.get("leaks"):
+        return LEAKY
+    if not released:
+        return ALONE
+    if guarantee.get("seeded"):
+        return SEEDED
+    if not guarantee.get("private"):
+        return UNSURE
+    return WEAKLY if guarantee["epsilon"] > WEAK else PRIVATE
+
+
+def meaning(guarantee: Mapping[str, Any]) -> str:
+    """What ε means in a sentence or two for somebody who has never heard of it."""
+    kind, epsilon = state(guarantee), guarantee.get("epsilon")
+    if kind is NONE:
+        return (
+            "Exact sums were published. Whoever knows the data of the other tasks can work out "
+            "what one task contributed; no ε bounds what is learned about it."
+        )
+    if guarantee.get("channel") == "nothing":
+        return "No task learned anything from another, so there is nothing to protect against."
+    belief = (
+        "that a given task took part"
+        if guarantee.get("neighbours") != "replace"
+        else "that a given task holds its true data rather than any other"
+    )
+    odds = factor_text(epsilon)
+    promise = (
+        f"whatever all other tasks together see, and however they combine it, their odds {belief} "
+        f"change by at most a factor e^ε = {odds}, except with probability {_rarely(guarantee)}"
+    )
+    sure = 100 / (1 + math.exp(-epsilon))
+    example = (
+        f"Somebody who held it as likely as not can become at most {up(sure, 0)} % sure."
+        if sure <= 99
+        else "Somebody who held it as likely as not can become all but certain."
+    )
+    if kind in (SEEDED, LEAKY, UNSURE):
+        why = {
+            SEEDED: "Anybody who knows or guesses the seed can take the noise away again. "
+            "With secret noise",
+            LEAKY: "The figures listed under leaks are outside the promise and void it. "
+            "Without them",
+            UNSURE: "The run does not say why. If everything below held",
+        }[kind]
+        return f"{why}, the promise would be: {promise}. {example}"
+    promise = promise[0].upper() + promise[1:]
+    if kind is WEAKLY:
+        return f"{promise}. {example} That is a weak promise: on its own it rules out little."
+    return f"{promise}. {example}"
+
+
+def _rarely(guarantee: Mapping[str, Any]) -> str:
+    delta = guarantee.get("delta")
+    if not delta:
+        return "zero"
+    return f"δ = {delta_text(delta)} (1 in {count(math.floor(1 / delta + 1e-6))})"
+
+
+def neighbours_text(neighbours: str | None) -> str:
+    return NEIGHBOURS.get(neighbours or "", neighbours or "not stated")
+
+
+def up(value: float, digits: int) -> str:
+    """Rounded up: a promise must never look better than it is."""
+    scale = 10**digits
+    return f"{math.ceil(value * scale - 1e-6) / scale:.{digits}f}"
+
+
+def epsilon_text(guarantee: Mapping[str, Any]) -> str:
+    """ε as it stands in every table: rounded up, ∞ without privacy."""
+    epsilon = guarantee.get("epsilon")
+    if epsilon is None:
+        return "0" if guarantee.get("channel") == "nothing" else "∞"
+    if epsilon == 0:
+        return "0"
+    return up(epsilon, 2 if epsilon >= 0.1 else 2 - math.floor(math.log10(epsilon)))
+
+
+def delta_text(delta: float | None) -> str:
+    """Three significant digits, rounded up, without trailing zeros."""
+    if delta is None:
+        return "none"
+    if delta == 0:
+        return "0"
+    exponent = math.floor(math.log10(delta))
+    mantissa = math.ceil(delta / 10**exponent * 100 - 1e-6) / 100
+    if exponent < -5:
+        return f"{mantissa:g} × 10{superscript(exponent)}"
+    return f"{mantissa * 10**exponent:.{2 - exponent}f}".rstrip("0").rstrip(".")
+
+
+def factor_text(epsilon: float) -> str:
+    """e^ε, rounded up; beyond a million as a power of ten."""
+    if epsilon > math.log(1e6):
+        return f"more than 10{superscript(math.floor(epsilon / math.log(10)))}"
+    factor = math.exp(epsilon)
+    if factor < 100:
+        return up(factor, 2 if factor < 2 else 1)
+    step = 10 ** (math.floor(math.log10(factor)) - 1)
+    return f"about {count(math.ceil(factor / step) * step)}"
+
+
+def superscript(exponent: int) -> str:
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def count(value: int) -> str:
+    """1234567 -> 1 234 567, with spaces that do not break."""
+    return f"{value:,}".replace(",", NARROW)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in per cent that says 0 or 100 only when it is."""
+    if whole == 0:
+        return "–"
+    percent = 100 * part / whole
+    if 0 < percent < 1:
+        return "under 1 %"
+    if 99 < percent < 100:
+        return "over 99 %"
+    return f"{percent:.0f} %"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}" + ("" if number == 1 else "s")
+
+
+def plain(value: Any) -> str:
+    """A setting as a person would write it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("-", MINUS)
+    if isinstance(value, int):
+        return count(value) if abs(value) >= 10_000 else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(plain, value)) if value else "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {plain(inner)}" for key, inner in value.items()) or "none"
+    return str(value)

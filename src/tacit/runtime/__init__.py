@@ -1,0 +1,1 @@
+"""Where methods run: on one machine, round after round, with checkpoints."""

@@ -1,0 +1,189 @@
+"""Personal models as files, and predictions for new rows from them.
+
+`models/` holds: `personal.safetensors` (every parameter of all tasks, stacked along the first axis
+in the order of `tasks.json`), `billboard.safetensors` (what is public), `scaling.safetensors` (how
+each task scales its own rows) and `about.json` (names, target, schema). Personal models belong to
+their tasks: in a simulation they lie in one folder, in real life they must not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from tacit.data.preprocess import Preprocessing
+from tacit.data.schema import Schema
+from tacit.errors import TacitError
+from tacit.federation import Federation, Rows, TargetScale
+from tacit.local.flat import FlatModel
+from tacit.metrics import original_units
+from tacit.models import MODELS
+from tacit.runtime import evaluate
+from tacit.runtime.simulate import Simulation
+from tacit.runtime.store import replace
+
+ROWS_AT_ONCE = 65536
+
+
+def save_models(simulation: Simulation, config: dict[str, Any], folder: Path) -> None:
+    """Write everything needed to predict for any of the tasks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    federation, tasks = simulation.federation, len(simulation.federation)
+    step = max(1, (64 << 20) // (4 * simulation.model.size))
+    spans = (torch.arange(tasks, device=simulation.device)).split(step)
+    named = (simulation.model.named(*simulation.personal(span)) for span in spans)
+    _write_stacked(folder / "personal.safetensors", tasks, named)
+    board = {name: value.cpu().contiguous() for name, value in simulation.board.tensors.items()}
+    replace(folder / "billboard.safetensors", safetensors.torch.save(board))
+    scaling = federation.preprocessing.to_tensors() if federation.preprocessing else {}
+    if federation.target_scale is not None:
+        scaling |= {"y.shift": federation.target_scale.shift, "y.scale": federation.target_scale.scale}
+    scaling = {name: value.cpu().contiguous() for name, value in scaling.items()}
+    replace(folder / "scaling.safetensors", safetensors.torch.save(scaling))
+    about = {
+        "model": config["model"],
+        "kind": federation.kind,
+        "outputs": federation.outputs,
+        "input_shape": list(federation.input_shape),
+        "features": list(federation.features),
+        "labels": list(federation.labels),
+        "schema": federation.schema.to_json() if federation.schema else None,
+        "tasks": list(federation.names),
+    }
+    replace(folder / "about.json", json.dumps(about, ensure_ascii=False).encode())
+
+
+def _write_stacked(path: Path, tasks: int, chunks: Any) -> None:
+    """A safetensors file written chunk by chunk, so that it may be larger than memory."""
+    first = next(chunks)
+    header, offset = {}, 0
+    for name, value in first.items():
+        shape = [tasks, *value.shape[1:]]
+        size = 4 * int(np.prod(shape))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + offset)
+    done = 0
+    for chunk in itertools.chain([first], chunks):
+        count = len(next(iter(chunk.values())))
+        for name, value in chunk.items():
+            begin, shape = header[name]["data_offsets"][0], tuple(header[name]["shape"])
+            if 0 in shape:
+                continue
+            table = np.memmap(temporary, np.float32, "r+", 8 + len(text) + begin, shape)
+            table[done : done + count] = value.float().cpu().numpy()
+            table.flush()
+        done += count
+    temporary.replace(path)
+
+
+@dataclass(frozen=True)
+class SavedModels:
+    """The models of a finished run, read back from its folder."""
+
+    federation: Federation
+    model: FlatModel
+    parameters: dict[str, Tensor]
+
+    @classmethod
+    def load(cls, folder: str | Path, model: nn.Module | None = None) -> SavedModels:
+        """`model` is needed (with any parameters) when the run used a module of the user's own."""
+        place = Path(folder) / "models" if (Path(folder) / "models").is_dir() else Path(folder)
+        if not (place / "about.json").exists():
+            raise TacitError(f"{folder} holds no models: give the folder that `--out` named")
+        about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+        scaling = safetensors.torch.load_file(place / "scaling.safetensors")
+        target = None
+        if "y.shift" in scaling:
+            target = TargetScale(scaling.pop("y.shift"), scaling.pop("y.scale"))
+        empty = torch.zeros(0, *about["input_shape"])
+        nothing = Rows(empty, torch.zeros(0), torch.zeros(len(about["tasks"]) + 1).long())
+        federation = Federation(
+            about["tasks"], about["kind"], about["outputs"], nothing, nothing, nothing,
+            tuple(about["features"]), tuple(about["labels"]), target,
+            preprocessing=Preprocessing.from_tensors(scaling) if scaling else None,
+            schema=Schema.from_json(about["schema"]) if about["schema"] else None,
+        )  # fmt: skip
+        if model is None:
+            if about["model"] not in MODELS:
+                raise TacitError(f"the run used a model of its own ({about['model']}): pass it too")
+            model = MODELS[about["model"]](federation)
+        flat = FlatModel(model, federation.kind)
+        return cls(federation, flat, safetensors.torch.load_file(place / "personal.safetensors"))
+
+    def _personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        rows = {name: value[tasks] for name, value in self.parameters.items()}
+        return self.model.stacked(rows)
+
+    def predict(self, x: Any, tasks: Any) -> np.ndarray:
+        return predict(self.federation, self.model, self._personal, x, tasks)
+
+
+def predict(
+    federation: Federation, model: FlatModel, personal: evaluate.Personal, x: Any, tasks: Any
+) -> np.ndarray:
+    """Predictions of each row by the model of its own task, in the target's units."""
+    if federation.schema is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
+        x, _ = federation.schema.matrix(x)
+    numbers = _numbers(federation, tasks)
+    if len(numbers) != len(x):
+        raise TacitError(f"there are {len(x)} rows but {len(numbers)} task names")
+    device = model.start.device
+    order = np.argsort(numbers, kind="stable")
+    raw = np.asarray(x, dtype=np.float32)[order]
+    rows = torch.from_numpy(raw)
+    if federation.preprocessing is not None:
+        rows = federation.preprocessing.apply(raw, numbers[order])
+    if not rows.isfinite().all():
+        bad = int(order[int((~rows.isfinite()).reshape(len(rows), -1).any(dim=1).nonzero()[0])])
+        raise TacitError(f"row {bad} holds a missing or infinite value: fill it in")
+    present, counts = np.unique(numbers, return_counts=True)
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(device)
+    sorted_rows = Rows(rows.to(device), torch.zeros(len(rows), device=device), offsets)
+    present_on = torch.from_numpy(present).to(device)
+    out = evaluate.outputs(
+        model,
+        lambda k: personal(present_on[k]),
+        sorted_rows,
+        torch.arange(len(present), device=device),
+        ROWS_AT_ONCE,
+    )
+    if federation.kind == "regression" and federation.target_scale is not None:
+        scale = federation.target_scale
+        here = TargetScale(scale.shift.cpu()[present], scale.scale.cpu()[present])
+        values = original_units(out.cpu(), offsets.cpu(), here)
+    elif federation.kind == "regression":
+        values = out.cpu().numpy()
+    elif federation.kind == "multiclass":
+        values = out.softmax(dim=1).cpu().numpy()
+    else:
+        values = out.sigmoid().cpu().numpy()
+    back = np.empty_like(values)
+    back[order] = values
+    return back
+
+
+def _numbers(federation: Federation, tasks: Sequence[Any]) -> np.ndarray:
+    known = {name: number for number, name in enumerate(federation.names)}
+    named = [str(task) for task in tasks]
+    unknown = next((name for name in named if name not in known), None)
+    if unknown is not None:
+        raise TacitError(
+            f"task {unknown!r} was not part of the training; tasks are named like "
+            f"{', '.join(list(known)[:5])}"
+        )
+    return np.array([known[name] for name in named], dtype=np.int64)

@@ -1,0 +1,151 @@
+"""What a run leaves: the guarantee, the scores, every task's personal model, a report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit import metrics
+from tacit.federation import Federation, Part
+from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
+from tacit.runtime.models import predict, save_models
+from tacit.runtime.simulate import Simulation
+from tacit.runtime.store import replace
+
+
+@dataclass
+class Run:
+    """A finished run. `personal(name)` is a task's own model; everything else is about the run."""
+
+    simulation: Simulation
+    guarantee: Guarantee
+    measured: metrics.Metrics
+    part: Part
+    config: dict[str, Any]
+    baselines: dict[str, metrics.Metrics] = field(default_factory=dict)
+    timing: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, simulation: Simulation, privacy: Privacy | None, config: dict[str, Any]) -> Run:
+        federation, channel = simulation.federation, simulation.channel
+        promise = guarantee(
+            channel.ledger,
+            channel=simulation.method.channel,
+            privacy=privacy,
+            tasks=len(federation),
+            sampler=channel.sampler,
+            clip=channel.clip,
+            seeded=config["seed"] is not None,
+            assumptions=federation.assumptions,
+            leaks=federation.leaks,
+        )
+        part: Part = "test" if len(federation.test.y) else "train"
+        return cls(simulation, promise, simulation.measure(part), part, config)
+
+    @property
+    def federation(self) -> Federation:
+        return self.simulation.federation
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """The learning curve on validation rows: not covered by the guarantee."""
+        return self.simulation.curve
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Scores per task and overall, beside training alone and the global model."""
+        name, higher = metrics.main_score(self.federation.kind)
+        per_task, _ = metrics.task_score(self.federation.kind)
+        own = self._scores(self.measured)
+        return {
+            "part": self.part,
+            "label": NOT_COVERED,
+            "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
+            **own,
+            "baselines": {name: self._scores(found) for name, found in self.baselines.items()},
+        }
+
+    def _scores(self, found: metrics.Metrics) -> dict[str, Any]:
+        plain = found.to_json()
+        columns = {"rows": plain["rows"], **plain["per_task"]}
+        tasks = zip(*columns.values(), strict=True)
+        named = {
+            name: dict(zip(columns, values, strict=True))
+            for name, values in zip(self.federation.names, tasks, strict=True)
+        }
+        return {"overall": plain["overall"], "per_task": named}
+
+    def personal(self, task: str) -> nn.Module:
+        """The model of one task as a torch module of its own."""
+        number = torch.tensor([self.federation.index(task)], device=self.simulation.device)
+        w, buffers = self.simulation.personal(number)
+        return self.simulation.model.module(w[0], buffers[0])
+
+    def predict(self, x: Any, tasks: Any) -> Any:
+        """Predictions for new raw rows (an array, or a table with the training columns).
+
+        Regression gives numbers in the target's units, binary a probability, multiclass class
+        probabilities [n, classes], multilabel probabilities [n, labels].
+        """
+        return predict(self.federation, self.simulation.model, self.simulation.personal, x, tasks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of result.json."""
+        counts = self.federation.train.counts
+        parts = {part: len(self.federation.part(part).y) for part in ("train", "validation", "test")}
+        return {
+            "tacit": importlib.metadata.version("tacit"),
+            "guarantee": self.guarantee.to_json(),
+            "metrics": self.metrics,
+            "curve": [_plain(point) for point in self.curve],
+            "federation": {
+                "source": self.federation.source,
+                "tasks": len(self.federation),
+                "rows": parts,
+                "kind": self.federation.kind,
+                "features": list(self.federation.features),
+                "labels": list(self.federation.labels),
+                "smallest": int(counts.min()),
+                "largest": int(counts.max()),
+            },
+            "config": self.config,
+            "timing": self.timing,
+            "stopped": self.simulation.stopped,
+            "dropped_contributions": self.simulation.channel.dropped,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """result.json, models/ and report.html."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_models(self.simulation, self.config, folder / "models")
+        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+        replace(folder / "result.json", text.encode())
+        self.report(folder / "report.html")
+
+    def report(self, path: str | Path) -> None:
+        """A self-contained HTML page."""
+        from tacit.report.html import write_html
+
+        write_html(self.to_json(), Path(path))
+
+    def __repr__(self) -> str:
+        name, _ = metrics.main_score(self.federation.kind)
+        score = self.measured.overall[name]
+        shown = "undefined" if score is None else f"{score:.4f}"
+        return (
+            f"Run({self.config['method']} on {self.federation.source}: {name} {shown} on "
+            f"{self.part} rows, {NOT_COVERED}; {self.guarantee})"
+        )
+
+
+def _plain(point: dict[str, Any]) -> dict[str, Any]:
+    bad = (key for key, value in point.items() if value is not None and not math.isfinite(value))
+    return point | dict.fromkeys(bad)

@@ -1,0 +1,229 @@
+"""Rounds on one machine: the cohort's tasks are trained together, in chunks that fit memory.
+
+A method's `client` runs for one task; `torch.func.vmap` runs it for a chunk of them. Per round the
+work and the memory grow with the cohort, not with the number of tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from tacit import metrics
+from tacit.errors import TacitError
+from tacit.federation import Federation, Part
+from tacit.local.batches import Batches, draw
+from tacit.local.flat import FlatModel
+from tacit.methods.base import BillboardMethod, Board, Method, State
+from tacit.privacy.channel import BudgetSpent, Channel
+from tacit.randomness import Randomness
+from tacit.runtime import evaluate
+from tacit.runtime.store import Store
+
+CURVE_POINTS = 20
+CURVE_TASKS = 1000
+"""The learning curve is drawn from at most so many tasks: looking must not cost more than doing."""
+SAVE_EVERY_SECONDS = 1.0
+CPU_CHUNK_BYTES = 64 << 20
+"""Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
+
+OnRound = Callable[[int, dict[str, Any]], None]
+
+
+class Simulation:
+    """A method on a federation: the billboard, all tasks' states, and the loop over rounds."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        method: Method,
+        model: FlatModel,
+        channel: Channel,
+        store: Store,
+        rounds: int,
+        randomness: Randomness,
+        device: torch.device,
+    ) -> None:
+        self.federation, self.method, self.model = federation, method, model
+        self.channel, self.store, self.rounds = channel, store, rounds
+        self.device, self._randomness = device, randomness
+        self.board = Board(method.board(model))
+        self.curve: list[dict[str, Any]] = []
+        self.stopped: str | None = None
+        self._contribution_size, self._chunk = self._rehearse()
+
+    def run(
+        self,
+        *,
+        patience: int | None = None,
+        epsilon: Callable[[int], float | None] = lambda releases: None,
+        on_round: OnRound = lambda round, point: None,
+    ) -> None:
+        """All rounds that are left. `patience` evaluations without a better loss end the run."""
+        every = max(1, self.rounds // CURVE_POINTS)
+        saved = time.monotonic()
+        while True:
+            round = self.board.round
+            seen = self.curve[-1]["round"] if self.curve else -1
+            if seen < round and (round % every == 0 or round == self.rounds):
+                self._look(epsilon)
+            on_round(round, self.curve[-1] | {"epsilon": epsilon(len(self.channel.ledger))})
+            if round == self.rounds:
+                break
+            if patience is not None and _no_better_for(self.curve) >= patience:
+                self.stopped = f"validation loss did not improve for {patience} evaluations"
+                break
+            try:
+                self.board = self._round(self.board)
+            except BudgetSpent as reason:
+                self.stopped = str(reason)
+                break
+            # Without a seed, a round that is lost would have to be paid for again.
+            late = time.monotonic() - saved > SAVE_EVERY_SECONDS
+            save = late or self._randomness.secret or self.board.round == self.rounds
+            self.store.settle(self.board, {"curve": self.curve}, save=save)
+            saved = time.monotonic() if save else saved
+
+    def resume(self) -> None:
+        """Go on from the last saved round of the store's folder, if there is one."""
+        found = self.store.reopen()
+        if found is not None:
+            board, notes = found
+            self.board = board.to(self.device)
+            self.curve = notes["curve"]
+
+    def _round(self, board: Board) -> Board:
+        """One round: the only code that sees tasks' contributions, and it hands them on unread."""
+        method, model = self.method, self.model
+        speaks = isinstance(method, BillboardMethod)
+        collection = self.channel.open(board.round, self.rounds) if speaks else None
+        cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
+        fresh = method.state(model, board)
+
+        def client(state: State, batches: Batches) -> tuple[State, Tensor]:
+            return method.client(model, board, state, batches)
+
+        together = vmap(client, randomness="different")
+        key = self._randomness.key("batches", board.round)
+        for number, tasks in enumerate(self._chunks(cohort)):
+            batches = draw(self.federation.train, tasks, method.steps, method.batch, key)
+            with self._layers_random(board.round, number):
+                states, contributions = together(self.store.take(tasks, fresh), batches)
+            if collection is not None:
+                collection.add(contributions)
+            self.store.put(tasks, states)
+        if collection is None:
+            return dataclasses.replace(board, round=board.round + 1)
+        mean = collection.publishable(self._contribution_size).to(self.device)
+        return Board(method.publish(board, mean), board.round + 1)
+
+    def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
+        if self.method.batch is None and len(cohort) > self._chunk:
+            # Full batches are padded to the largest task of a chunk: keep equals together.
+            cohort = cohort[torch.argsort(self.federation.train.counts[cohort], stable=True)]
+        return iter(cohort.split(self._chunk)) if len(cohort) else iter(())
+
+    @contextlib.contextmanager
+    def _layers_random(self, round: int, chunk: int) -> Iterator[None]:
+        """Dropout draws from torch's default generators: give them this round's key, put back."""
+        cuda = [self.device] if self.device.type == "cuda" else []
+        key = (self._randomness.key("layers", round) + chunk) % 2**63
+        with torch.random.fork_rng(devices=cuda):
+            torch.default_generator.manual_seed(key)
+            if cuda:
+                torch.cuda.default_generators[self.device.index or 0].manual_seed(key)
+            yield
+
+    def _rehearse(self) -> tuple[int, int]:
+        """Try the model and the method on blank rows, so that errors come before work.
+
+        Returns the length of a contribution and how many tasks fit into a chunk.
+        """
+        method, train = self.method, self.federation.train
+        rows = method.batch or int(train.counts.max())
+        few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
+        activations = self.model.check(few, self.federation.outputs)
+        fresh = method.state(self.model, self.board)
+        y = train.y[:1].expand(2, *train.y.shape[1:])
+        blank = Batches(
+            few.expand(2, method.steps, 2, *few.shape[1:]),
+            y.expand(2, method.steps, 2, *y.shape[1:]).clone(),
+            torch.full((2, method.steps, 2), 0.5, device=self.device),
+        )
+        stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
+        with self._layers_random(0, 0):
+            states, sent = vmap(
+                lambda state, batches: method.client(self.model, self.board, state, batches),
+                randomness="different",
+            )(stacked, blank)
+        if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
+            raise TacitError(
+                f"{type(method).__name__}.client returns a state of another shape than `state`"
+            )
+        if sent.ndim != 2:
+            raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
+        row_bytes = 4 * max(1, few[0].numel()) * method.steps + 4 * activations
+        task_bytes = rows * row_bytes + 4 * 6 * self.model.size
+        return sent.shape[1], max(1, _chunk_bytes(self.device) // task_bytes)
+
+    def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and buffers these tasks predict with, stacked."""
+        method, model, board = self.method, self.model, self.board
+        states = self.store.take(tasks, method.state(model, board))
+        w = vmap(lambda state: method.personal(model, board, state))(states)
+        return w, states["buffers"]
+
+    def outputs(self, part: Part, tasks: Tensor) -> Tensor:
+        """Raw outputs of every task's own model on its own rows."""
+        rows = self.federation.part(part)
+        per_row = 4 * (rows.x[:1].numel() + 64)
+        limit = max(1, _chunk_bytes(self.device) // per_row)
+        return evaluate.outputs(self.model, self.personal, rows, tasks, limit)
+
+    def measure(self, part: Part, tasks: Tensor | None = None) -> metrics.Metrics:
+        """Scores of the personal models: not covered by the guarantee."""
+        federation = self.federation
+        every = torch.arange(len(federation), device=self.device)
+        chosen = every if tasks is None else tasks
+        rows = federation.part(part)
+        rows = rows if tasks is None else evaluate.select(rows, chosen)
+        scale = federation.target_scale
+        if scale is not None and tasks is not None:
+            index = chosen.to(scale.shift.device)
+            scale = dataclasses.replace(scale, shift=scale.shift[index], scale=scale.scale[index])
+        return metrics.evaluate_rows(federation.kind, self.outputs(part, chosen), rows, scale)
+
+    def _look(self, epsilon: Callable[[int], float | None]) -> None:
+        """One point of the learning curve, on validation rows (training rows if there are none)."""
+        part: Part = "validation" if len(self.federation.validation.y) else "train"
+        tasks = None
+        if len(self.federation) > CURVE_TASKS:
+            step = len(self.federation) / CURVE_TASKS
+            tasks = (torch.arange(CURVE_TASKS, device=self.device) * step).long()
+        overall = self.measure(part, tasks).overall
+        score = metrics.main_score(self.federation.kind)[0]
+        self.curve.append(
+            {
+                "round": self.board.round,
+                "loss": overall["loss"],
+                score: overall[score],
+                "epsilon": epsilon(len(self.channel.ledger)),
+            }
+        )
+
+
+def _no_better_for(curve: list[dict[str, Any]]) -> int:
+    """Evaluations since the lowest loss."""
+    losses = [point["loss"] for point in curve]
+    return len(losses) - 1 - losses.index(min(losses))
+
+
+def _chunk_bytes(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else CPU_CHUNK_BYTES

@@ -1,0 +1,140 @@
+"""Where the tasks' own states live: one row of numbers per task, in memory or in a mapped file.
+
+Only the rows of a cohort are ever read or written, so a round costs what its cohort costs. A task
+that has not taken part yet has no row (the first column says so) and takes no memory: untouched
+pages of the table are never materialised.
+
+With a folder the states survive a kill at any moment. Changes of a round (or of a few) are first
+written as one journal file, moved into place atomically, and only then copied into the table;
+opening the folder again copies the journal once more, which changes nothing if it was complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from tacit.methods.base import Board, State
+
+TABLE, JOURNAL = "states.bin", "journal.safetensors"
+
+
+class Store:
+    """States of all tasks as rows `[took part, *state]` of one table.
+
+    `place="disk"` keeps the table in the mapped file only; `place="memory"` keeps it on `device`
+    and, given a folder, mirrors it to the file when the journal is saved.
+    """
+
+    def __init__(
+        self,
+        tasks: int,
+        state: State,
+        *,
+        place: Literal["memory", "disk"] = "memory",
+        folder: Path | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._columns = {name: value.numel() for name, value in state.items()}
+        self._folder, self._on_disk = folder, place == "disk"
+        shape = (tasks, 1 + sum(self._columns.values()))
+        self._file: np.memmap | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / TABLE
+            mode = "r+" if path.exists() else "w+"
+            self._file = np.memmap(path, dtype=np.float32, mode=mode, shape=shape)
+        if self._on_disk:
+            assert self._file is not None
+            self._rows = torch.from_numpy(self._file)
+        else:
+            self._rows = torch.zeros(shape, device=device)
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._unsaved: list[Tensor] = []
+
+    def take(self, tasks: Tensor, fresh: State) -> State:
+        """States of these tasks, stacked; a task that never took part gets a fresh one."""
+        device = next(iter(fresh.values())).device
+        rows = self._rows[tasks.to(self._rows.device)].to(device)
+        new = rows[:, :1] == 0
+        states, begin = {}, 1
+        for name, width in self._columns.items():
+            states[name] = torch.where(new, fresh[name], rows[:, begin : begin + width])
+            begin += width
+        return states
+
+    def put(self, tasks: Tensor, states: State) -> None:
+        """New states of tasks of this round; they count once the round is settled."""
+        marks = torch.ones(len(tasks), 1, device=tasks.device)
+        rows = torch.cat([marks, *(states[name] for name in self._columns)], dim=1)
+        self._pending.append((tasks.to(self._rows.device), rows.to(self._rows.device)))
+
+    def settle(self, board: Board, notes: dict[str, Any], *, save: bool) -> None:
+        """End a round. With `save` (always, on disk) the states survive whatever comes next."""
+        if self._on_disk:
+            self._journal(self._pending, board, notes)
+        for tasks, rows in self._pending:
+            self._rows[tasks] = rows
+        changed, self._pending = [tasks for tasks, _ in self._pending], []
+        if self._on_disk or self._folder is None:
+            return
+        self._unsaved += changed
+        if save:
+            every = torch.cat(self._unsaved).unique() if self._unsaved else torch.zeros(0).long()
+            rows = self._rows[every].cpu()
+            self._journal([(every, rows)], board, notes)
+            assert self._file is not None
+            self._file[every.cpu().numpy()] = rows.numpy()
+            self._unsaved = []
+
+    def reopen(self) -> tuple[Board, dict[str, Any]] | None:
+        """Finish what a crash interrupted; returns the last saved board and notes, if any."""
+        assert self._folder is not None and self._file is not None
+        path = self._folder / JOURNAL
+        if not path.exists():
+            return None
+        with safe_open(path, framework="pt") as file:
+            notes = json.loads(file.metadata()["notes"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tasks, rows = tensors.pop("tasks"), tensors.pop("rows")
+        self._file[tasks.numpy()] = rows.numpy()
+        if not self._on_disk:
+            self._rows.copy_(torch.from_numpy(np.asarray(self._file)))
+        values = {name.removeprefix("board."): value for name, value in tensors.items()}
+        return Board(values, notes.pop("round")), notes
+
+    def _journal(
+        self, changes: list[tuple[Tensor, Tensor]], board: Board, notes: dict[str, Any]
+    ) -> None:
+        assert self._folder is not None and self._file is not None
+        self._file.flush()  # the table must hold the last journal before it is replaced
+        width = self._rows.shape[1]
+        empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
+        tensors = {f"board.{name}": value.cpu().contiguous() for name, value in board.tensors.items()}
+        tensors["tasks"] = torch.cat([empty[0], *(tasks.cpu() for tasks, _ in changes)])
+        tensors["rows"] = torch.cat([empty[1], *(rows.cpu() for _, rows in changes)])
+        metadata = {"notes": json.dumps({"round": board.round, **notes})}
+        replace(self._folder / JOURNAL, safetensors.torch.save(tensors, metadata))
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a whole file so that a crash leaves either the old one or the new one."""
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,287 @@
+"""Tables: what is read, how it becomes a matrix, and the sentence for every bad cell."""
+
+import builtins
+import gzip
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tacit.data import Schema, from_table, load, read_table
+from tacit.data.tabular import as_table
+from tacit.errors import TacitError
+from tacit.federation import PARTS
+
+GOOD = "site,age,sex,y\n" + "".join(
+    f"{'north' if i % 2 else 'south'},{20 + i},{'FM'[i % 3 == 0]},{i * 0.5}\n" for i in range(12)
+)
+
+
+def write(folder, text, name="t.csv"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def error(table, **options) -> str:
+    with pytest.raises(TacitError) as caught:
+        from_table(table, **{"task": "site", "target": "y", **options})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def same(a, b):
+    assert (list(a.names), a.kind, a.features, a.labels) == (
+        list(b.names), b.kind, b.features, b.labels
+    )  # fmt: skip
+    for part in PARTS:
+        assert torch.equal(a.part(part).x, b.part(part).x)
+        assert torch.equal(a.part(part).y, b.part(part).y)
+
+
+def test_every_way_in_gives_the_same_federation(tmp_path):
+    plain = from_table(write(tmp_path, GOOD), task="site", target="y")
+    assert plain.features == ("age", "sex=M") and plain.kind == "regression"
+    assert plain.source == "t.csv"
+    frame = pd.read_csv(tmp_path / "t.csv")
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "t.parquet")
+    for name, data in {
+        "bom.csv": b"\xef\xbb\xbf" + GOOD.encode(),
+        "semi.csv": GOOD.replace(",", ";"),
+        "tab.csv": GOOD.replace(",", "\t"),
+        "crlf.csv": GOOD.replace("\n", "\r\n"),
+        "blank.csv": GOOD.replace("\n", "\n\n"),
+        "quoted.csv": GOOD.replace("north", '"north"').replace("age", '" age "'),
+        "t.csv.gz": gzip.compress(GOOD.encode()),
+    }.items():
+        same(from_table(write(tmp_path, data, name), task="site", target="y"), plain)
+    same(load(tmp_path / "t.parquet", task="site", target="y"), plain)
+    same(from_table(frame, task="site", target="y"), plain)
+    same(from_table(frame.to_dict("list"), task="site", target="y"), plain)
+
+
+def test_dataframes_need_no_pandas(monkeypatch):
+    class Series:
+        def __init__(self, values):
+            self.values = values
+
+        def to_numpy(self):
+            return np.array(self.values)
+
+    class Frame:
+        columns = ("site", "a", "y")
+
+        def __getitem__(self, name):
+            return Series({"site": ["p", "q"] * 4, "a": range(8), "y": [0, 0, 1, 1] * 2}[name])
+
+    real = builtins.__import__
+
+    def no_pandas(name, *args, **kwargs):
+        assert name.split(".")[0] not in ("pandas", "pyarrow")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_pandas)
+    assert from_table(Frame(), task="site", target="y").kind == "binary"
+
+
+def test_pandas_gaps_of_all_sorts():
+    frame = pd.DataFrame(
+        {
+            "site": ["p", "q"] * 4,
+            "i": pd.array([1, 2, None, 4, 5, 6, 7, 8], dtype="Int64"),
+            "s": pd.array(["u", "v", pd.NA, "u", "w", "u", "v", "w"], dtype="string"),
+            "c": pd.Categorical(["k", "l", "k", None, "k", "l", "k", "l"]),
+            "b": [True, False] * 4,
+            "y": [0, 1, 1, 0] * 2,
+        }
+    )
+    made = from_table(frame, task="site", target="y", scale="none")
+    assert made.features == (
+        "i", "i (missing)", "s=u", "s=v", "s=w", "s=(missing)", "c=k", "c=l", "c=(missing)", "b=True",
+    )  # fmt: skip
+
+
+def test_task_names_keep_their_zeros(tmp_path):
+    text = "site,a,y\n" + "".join(f"{'007' if i % 2 else '7'},{i},{i % 3}\n" for i in range(12))
+    made = from_table(write(tmp_path, text), task="site", target="y")
+    assert list(made.names) == ["7", "007"]
+
+
+@pytest.fixture
+def mixed():
+    return as_table(
+        {
+            "site": ["p", "q"] * 3,
+            "num": ["1", "NA", "3", "?", "", "6.5"],
+            "two": ["no", "yes", "no", "no", "yes", "no"],
+            "three": ["b", "a", "null", "c", "a", "b"],
+            "y": [1.5, 2, 3, 4, 5, 6],
+        }
+    )
+
+
+def test_schema_by_hand(mixed):
+    schema = Schema.fit(mixed, "site", "y")
+    matrix, names = schema.matrix(mixed)
+    assert matrix.dtype == np.float32
+    assert names == (
+        "num", "num (missing)", "two=yes", "three=a", "three=b", "three=c", "three=(missing)",
+    )  # fmt: skip
+    nan = np.nan
+    np.testing.assert_array_equal(
+        matrix,
+        [
+            [1, 0, 0, 0, 1, 0, 0],
+            [nan, 1, 1, 1, 0, 0, 0],
+            [3, 0, 0, 0, 0, 0, 1],
+            [nan, 1, 0, 0, 0, 1, 0],
+            [nan, 1, 1, 1, 0, 0, 0],
+            [6.5, 0, 0, 0, 1, 0, 0],
+        ],
+    )
+
+
+def test_schema_at_prediction_time(mixed):
+    schema = Schema.from_json(Schema.fit(mixed, "site", "y").to_json())
+    assert schema == Schema.fit(mixed, "site", "y")
+    new = as_table({"num": [2, None], "two": ["maybe", "yes"], "three": ["z", ""]})
+    matrix, _ = schema.matrix(new)
+    np.testing.assert_array_equal(matrix[0], [2, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(matrix[1], [np.nan, 1, 1, 0, 0, 0, 1])
+    with pytest.raises(TacitError, match="no column 'three'"):
+        schema.matrix(as_table({"num": [1.0], "two": ["no"]}))
+    with pytest.raises(TacitError, match="row 2, column 'num': 'many' is not a number"):
+        schema.matrix(as_table({"num": ["1", "many"], "two": ["no"] * 2, "three": ["a"] * 2}))
+    for bad in ("{", "[]", '{"columns": [{"type": "odd", "name": "a"}], "task": "", "target": []}'):
+        with pytest.raises(TacitError, match="schema cannot be read"):
+            Schema.from_json(bad)
+
+
+def test_schema_is_said_to_be_public(tmp_path):
+    made = from_table(write(tmp_path, GOOD), task="site", target="y")
+    assert any("categories" in a and "public" in a for a in made.assumptions)
+
+
+def test_columns_chosen_dropped_or_declared(tmp_path):
+    path = write(tmp_path, GOOD)
+    pick = {"task": "site", "target": "y"}
+    assert from_table(path, **pick, features=["age"]).features == ("age",)
+    assert from_table(path, **pick, drop=["age"]).features == ("sex=M",)
+    assert from_table(path, **pick, drop="age").features == ("sex=M",)
+    declared = from_table(path, **pick, features=["age"], categorical=["age"]).features
+    assert declared[:2] == ("age=20", "age=21")
+    assert "choose one of them" in error(path, features=["age"], drop=["sex"])
+    assert "is the target" in error(path, features=["y"])
+    assert "no feature left" in error(path, drop=["age", "sex"])
+    assert "task and as target" in error(path, target="site")
+
+
+def test_several_targets_are_labels(tmp_path):
+    text = "site,a,p,q\n" + "".join(
+        f"{'st'[i % 2]},{i},{i % 3 == 0},{['no', 'yes'][i % 4 == 0]}\n" for i in range(24)
+    )
+    path = write(tmp_path, text)
+    made = from_table(path, task="site", target=["p", "q"], scale="none")
+    assert (made.kind, made.labels, made.outputs) == ("multilabel", ("p", "q"), 2)
+    for x, y in zip(made.train.x[:, 0].int().tolist(), made.train.y.tolist(), strict=True):
+        assert y == [x % 3 == 0, x % 4 == 0]
+    assert from_table(path, task="site", target=["p"]).kind == "binary"
+    assert "column 'a' has 24 distinct values" in error(path, target=["p", "a"])
+
+
+def test_bad_cells_are_named(tmp_path):
+    def edited(old, new):
+        return write(tmp_path, GOOD.replace(old, new, 1))
+
+    message = error(edited(",26,", ",abc,"))
+    assert "row 7 (line 8 of t.csv), column 'age': 'abc' is not a number" in message
+    assert "categorical=['age'] (--categorical age)" in message
+    assert "row 7 (line 8 of t.csv), column 'age': inf is infinite" in error(edited(",26,", ",inf,"))
+    assert "1e+300 is too large" in error(edited(",26,", ",1e300,"))
+    assert "row 7 (line 8 of t.csv) has no target in column 'y' (1 row" in error(edited("3.0", ""))
+    assert "row 2 (line 3 of t.csv) has no task in column 'site'" in error(edited("north", "NA"))
+    assert "row 7 (line 8 of t.csv), column 'y': 'x'" in error(edited("3.0", "x"))
+    # A quoted cell over two lines, and a blank line, must not shift the line number.
+    shifted = GOOD.replace("\n", '\n"so\nuth",1,F,1\n\n', 1).replace(",26,", ",abc,")
+    assert "row 8 (line 12 of t.csv)" in error(write(tmp_path, shifted), min_rows=3)
+    shown = error(pd.DataFrame({"site": ["a"] * 4, "v": ["1", "2", "x", "3"], "y": [1, 2, 3, 4]}))
+    assert shown.startswith("row 3, column 'v': 'x' is not a number")
+
+
+def test_mostly_text_is_a_category(tmp_path):
+    table = {"site": ["p", "q"] * 4, "v": ["1", "K"] * 4, "y": [0, 1, 1, 0] * 2}
+    assert from_table(table, task="site", target="y").features == ("v=K",)
+    months = {**table, "v": ["2020_01", "2020_02"] * 4}  # Python would read these as numbers
+    assert from_table(months, task="site", target="y").features == ("v=2020_02",)
+
+
+def test_columns_that_cannot_be_features(tmp_path):
+    base = {"site": ["p", "q"] * 30, "a": range(60), "y": [0, 1, 1, 0] * 15}
+    message = error({**base, "who": [f"id{i}" for i in range(60)]})
+    assert "column 'who' has 60 different texts" in message and "drop=['who'] (--drop who)" in message
+    assert "column 'gap' is empty" in error({**base, "gap": [None] * 60})
+    dates = np.arange("2020-01-01", "2020-03-01", dtype="datetime64[D]")
+    assert "column 'day' holds dates" in error({**base, "day": dates})
+    assert "differ in shape" in error({**base, "short": [1, 2]})
+
+
+def test_columns_that_are_not_there(tmp_path):
+    path = write(tmp_path, GOOD)
+    message = error(path, target="yy")
+    assert "no column 'yy' in t.csv; did you mean 'y'? there are: site, age, sex, y" in message
+    assert "no column 'school'" in error(path, task="school")
+    assert "no column 'agee'; did" not in error(path, drop=["agee"])
+    assert "did you mean 'age'" in error(path, drop=["agee"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("site,a,y\n", "no rows"),
+        ("site,a,a,y\np,1,2,3\n", "two columns named 'a'"),
+        (",a,y\n0,1,2\n", "column 1 of"),
+        ("site,a,y\np,1,2\nq,1\n", "line 3 of .* has 2 cells, but the header has 3"),
+        (b"site,a,y\np,\xff\xfe,2\n", "not UTF-8"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path, text, words):
+    with pytest.raises(TacitError, match=words):
+        read_table(write(tmp_path, text))
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for name, data, words in [
+        ("a.csv.gz", b"not gzip", "cannot be read"),
+        ("b.csv.gz", gzip.compress(GOOD.encode())[:-20], "cannot be read"),
+        ("a.parquet", b"not parquet", "no Parquet file"),
+        ("a.xlsx", b"", "expected .csv"),
+    ]:
+        with pytest.raises(TacitError, match=words) as caught:
+            read_table(write(tmp_path, data, name))
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TacitError, match="does not exist"):
+        read_table(tmp_path / "none.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(TacitError, match="is a folder"):
+        read_table(tmp_path / "folder.csv")
+    with pytest.raises(TacitError, match="a int is no table"):
+        from_table(3, task="a", target="b")
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    path = write(tmp_path, b"", "t.parquet")
+    real = builtins.__import__
+
+    def absent(name, *args, **kwargs):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(TacitError, match=r"pip install 'tacit\[data\]'"):
+        read_table(path)
