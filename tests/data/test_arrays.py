@@ -96,7 +96,9 @@ def test_task_names_in_order_of_first_appearance(tasks, names):
 def test_small_tasks_are_named_or_left_out():
     x, y, tasks = ragged([5, 6] + [2] * 17)
     message = error(x, y, tasks)
-    assert "and 12 more" in message and "pass min_rows=3 (--min-rows 3) to leave them out" in message
+    assert (
+        "and 12 more" in message and "pass min_rows=3 (--min-rows 3) to leave them out" in message
+    )
     made = from_arrays(x, y, tasks, min_rows=3)
     assert sorted(made.names) == ["0", "1"]
     assert "17 tasks with fewer than 3 rows were left out" in made.assumptions

@@ -148,6 +148,12 @@ def test_moments_against_numpy(counts, columns, gaps, seed):
             assert sd[k, j] == pytest.approx(cells.std() if len(cells) else 0.0)
 
 
+def test_rounding_does_not_give_a_constant_column_a_deviation():
+    x = np.full((30, 3), 0.1)  # ten times 0.1 is not 1 in double precision
+    mean, sd = moments(x, np.array([0, 10, 30]))
+    assert (sd == 0).all() and (mean == 0.1).all()
+
+
 def test_constant_and_empty_columns():
     x = np.array([[0.1, np.nan, 5.0]] * 3 + [[0.2, 2.0, 6.0], [0.3, 4.0, 8.0]], dtype=np.float32)
     made = fit(x, np.array([0, 3, 5]), "task", ["a", "b", "c"]).preprocessing

@@ -100,7 +100,8 @@ def test_pandas_gaps_of_all_sorts():
     )
     made = from_table(frame, task="site", target="y", scale="none")
     assert made.features == (
-        "i", "i (missing)", "s=u", "s=v", "s=w", "s=(missing)", "c=k", "c=l", "c=(missing)", "b=True",
+        "i", "i (missing)", "s=u", "s=v", "s=w", "s=(missing)",
+        "c=k", "c=l", "c=(missing)", "b=True",
     )  # fmt: skip
 
 
@@ -151,6 +152,8 @@ def test_schema_at_prediction_time(mixed):
     matrix, _ = schema.matrix(new)
     np.testing.assert_array_equal(matrix[0], [2, 0, 0, 0, 0, 0, 0])
     np.testing.assert_array_equal(matrix[1], [np.nan, 1, 1, 0, 0, 0, 1])
+    frame = pd.DataFrame({"three": ["z", ""], "num": [2, np.nan], "two": ["maybe", "yes"]})
+    np.testing.assert_array_equal(schema.matrix(frame)[0], matrix)
     with pytest.raises(TacitError, match="no column 'three'"):
         schema.matrix(as_table({"num": [1.0], "two": ["no"]}))
     with pytest.raises(TacitError, match="row 2, column 'num': 'many' is not a number"):
@@ -199,14 +202,16 @@ def test_bad_cells_are_named(tmp_path):
     message = error(edited(",26,", ",abc,"))
     assert "row 7 (line 8 of t.csv), column 'age': 'abc' is not a number" in message
     assert "categorical=['age'] (--categorical age)" in message
-    assert "row 7 (line 8 of t.csv), column 'age': inf is infinite" in error(edited(",26,", ",inf,"))
+    assert "row 7 (line 8 of t.csv), column 'age': inf is infinite" in error(
+        edited(",26,", ",inf,")
+    )
     assert "1e+300 is too large" in error(edited(",26,", ",1e300,"))
     assert "row 7 (line 8 of t.csv) has no target in column 'y' (1 row" in error(edited("3.0", ""))
     assert "row 2 (line 3 of t.csv) has no task in column 'site'" in error(edited("north", "NA"))
     assert "row 7 (line 8 of t.csv), column 'y': 'x'" in error(edited("3.0", "x"))
     # A quoted cell over two lines, and a blank line, must not shift the line number.
     shifted = GOOD.replace("\n", '\n"so\nuth",1,F,1\n\n', 1).replace(",26,", ",abc,")
-    assert "row 8 (line 12 of t.csv)" in error(write(tmp_path, shifted), min_rows=3)
+    assert "row 8 (line 11 of t.csv)" in error(write(tmp_path, shifted), min_rows=3)
     shown = error(pd.DataFrame({"site": ["a"] * 4, "v": ["1", "2", "x", "3"], "y": [1, 2, 3, 4]}))
     assert shown.startswith("row 3, column 'v': 'x' is not a number")
 
@@ -221,7 +226,9 @@ def test_mostly_text_is_a_category(tmp_path):
 def test_columns_that_cannot_be_features(tmp_path):
     base = {"site": ["p", "q"] * 30, "a": range(60), "y": [0, 1, 1, 0] * 15}
     message = error({**base, "who": [f"id{i}" for i in range(60)]})
-    assert "column 'who' has 60 different texts" in message and "drop=['who'] (--drop who)" in message
+    assert (
+        "column 'who' has 60 different texts" in message and "drop=['who'] (--drop who)" in message
+    )
     assert "column 'gap' is empty" in error({**base, "gap": [None] * 60})
     dates = np.arange("2020-01-01", "2020-03-01", dtype="datetime64[D]")
     assert "column 'day' holds dates" in error({**base, "day": dates})

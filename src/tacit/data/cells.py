@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,49 @@ class Table(dict[str, np.ndarray]):
         if name not in self:
             raise TacitError(f"there is no column {name!r} in {self.source}{hint(name, self)}")
         return self[name]
+
+
+def table_of(thing: Any) -> Table:
+    """The columns of a DataFrame (pandas, polars: neither is imported) or a mapping."""
+    if isinstance(thing, Table):
+        return thing
+    if isinstance(thing, Mapping):
+        columns = {str(name): _values(str(name), values) for name, values in thing.items()}
+    elif hasattr(thing, "columns") and hasattr(thing, "__getitem__"):
+        check_header([str(name) for name in thing.columns], "the DataFrame")
+        columns = {str(name): np.asarray(thing[name].to_numpy()) for name in thing.columns}
+    else:
+        raise TacitError(
+            f"a {type(thing).__name__} is no table; pass a file path, a DataFrame or a mapping "
+            "from column names to values"
+        )
+    shapes = {name: values.shape for name, values in columns.items()}
+    if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
+        shown = ", ".join(f"{name!r} {shape}" for name, shape in list(shapes.items())[:5])
+        raise TacitError(f"the columns differ in shape ({shown}); give each one value per row")
+    table = Table(columns)
+    if not table.rows:
+        raise TacitError("the table has no rows; pass one that has some")
+    return table
+
+
+def _values(name: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise TacitError(f"column {name!r} holds lists; give it one value per row") from None
+
+
+def check_header(header: Sequence[str], source: str) -> None:
+    """Every column has a name of its own."""
+    for position, name in enumerate(header):
+        if not name:
+            raise TacitError(
+                f"column {position + 1} of {source} has no name; name it in the header, or save "
+                "the table without row numbers"
+            )
+        if name in header[:position]:
+            raise TacitError(f"{source} has two columns named {name!r}; rename one")
 
 
 def hint(name: str, known: Sequence[str] | dict[str, Any], many: int = 12) -> str:

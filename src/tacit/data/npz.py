@@ -7,6 +7,7 @@ names of the columns of `x`). Pickled content is refused: reading a pickle runs 
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,16 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise TacitError(f"{path} does not exist or is a folder; pass the path of a .npz file")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise TacitError(f"{path} holds a single array; save x, y and tasks with np.savez")
-            return {key: archive[key] for key in archive.files}
+        # Opened here, because np.load leaves a damaged archive open. A zip is checked for first:
+        # what is no archive, np.load takes for a pickle or a single array.
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise TacitError(
+                    f"{path} is no .npz file; save it with np.savez(path, x=x, y=y, tasks=tasks)"
+                )
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return {key: archive[key] for key in archive.files}
     except TacitError:
         raise
     except ValueError as error:
@@ -53,9 +60,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
                 f"{path} holds pickled objects, which are never read; save x, y and tasks as "
                 "plain arrays of numbers or text (not dtype=object)"
             ) from None
-        raise TacitError(f"{path} cannot be read: {error}") from None
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise TacitError(f"{path} is no .npz file that can be read: {error}") from None
+        raise TacitError(f"{path} cannot be read: {error}; save it again") from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise TacitError(f"{path} cannot be read: {error}; save it again") from None
 
 
 def _named(tasks: np.ndarray, names: np.ndarray, path: Path) -> np.ndarray:

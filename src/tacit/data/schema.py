@@ -26,6 +26,7 @@ from tacit.data.cells import (
     clean,
     numeric_or_none,
     parse,
+    table_of,
     texts,
 )
 from tacit.errors import TacitError
@@ -76,7 +77,7 @@ class Schema:
     @classmethod
     def fit(
         cls,
-        table: Table,
+        table: Any,
         task: str,
         target: str | Sequence[str],
         *,
@@ -85,6 +86,7 @@ class Schema:
         categorical: Sequence[str] = (),
     ) -> Schema:
         """Decide the type of every feature column; `categorical` names those that look numeric."""
+        table = table_of(table)
         targets = (target,) if isinstance(target, str) else tuple(target)
         drop, categorical = _listed(drop), _listed(categorical)
         features = None if features is None else _listed(features)
@@ -109,8 +111,9 @@ class Schema:
             )
         return schema
 
-    def matrix(self, table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
+    def matrix(self, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         """float32 [N, features] with NaN for missing numbers, and the names of its columns."""
+        table = table_of(table)
         out = np.zeros((table.rows, len(self.features)), dtype=np.float32)
         at = 0
         for column in self.columns:

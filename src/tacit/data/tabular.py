@@ -6,14 +6,23 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tacit.data.assemble import assemble
-from tacit.data.cells import MISSING, Table, clean, missing, numeric_or_none, texts
+from tacit.data.cells import (
+    MISSING,
+    Table,
+    check_header,
+    clean,
+    missing,
+    numeric_or_none,
+    table_of,
+    texts,
+)
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import PUBLIC, Schema
 from tacit.data.split import SplitRule
@@ -121,37 +130,8 @@ def _rows(which: np.ndarray) -> str:
 
 
 def as_table(thing: Any) -> Table:
-    """Columns of anything that is a table."""
-    if isinstance(thing, Table):
-        return thing
-    if isinstance(thing, (str, Path)):
-        return read_table(thing)
-    if isinstance(thing, Mapping):
-        columns = {str(name): _values(str(name), values) for name, values in thing.items()}
-    elif hasattr(thing, "columns") and hasattr(thing, "__getitem__"):
-        listed = [str(name) for name in thing.columns]
-        _check_header(listed, "the DataFrame")
-        columns = {str(name): np.asarray(thing[name].to_numpy()) for name in thing.columns}
-    else:
-        raise TacitError(
-            f"a {type(thing).__name__} is no table; pass a file path, a DataFrame or a mapping "
-            "from column names to values"
-        )
-    lengths = {name: values.shape for name, values in columns.items()}
-    if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{name!r} {shape}" for name, shape in list(lengths.items())[:5])
-        raise TacitError(f"the columns differ in shape ({shown}); give each one value per row")
-    table = Table(columns)
-    if not table.rows:
-        raise TacitError("the table has no rows; pass one with at least three rows for each task")
-    return table
-
-
-def _values(name: str, values: Any) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise TacitError(f"column {name!r} holds lists; give it one value per row") from None
+    """Columns of anything that is a table, or the path of one."""
+    return read_table(thing) if isinstance(thing, (str, Path)) else table_of(thing)
 
 
 def read_table(path: str | Path) -> Table:
@@ -193,7 +173,7 @@ def _read_csv(text: str, path: Path) -> Table:
         for row in lines:
             if row and header is None:
                 header = [cell.strip() for cell in row]
-                _check_header(header, str(path))
+                check_header(header, str(path))
             elif row and header is not None:
                 if len(row) != len(header):
                     raise TacitError(
@@ -224,17 +204,6 @@ def _delimiter(text: str) -> str:
     return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
 
 
-def _check_header(header: list[str], source: str) -> None:
-    for position, name in enumerate(header):
-        if not name:
-            raise TacitError(
-                f"column {position + 1} of {source} has no name; name it in the header, or save "
-                "the table without row numbers"
-            )
-        if name in header[:position]:
-            raise TacitError(f"{source} has two columns named {name!r}; rename one")
-
-
 def _read_parquet(path: Path) -> Table:
     try:
         import pyarrow
@@ -248,7 +217,7 @@ def _read_parquet(path: Path) -> Table:
     except pyarrow.ArrowException as error:
         reason = str(error).splitlines()[0]
         raise TacitError(f"{path} is no Parquet file that can be read: {reason}") from None
-    _check_header(list(arrow.column_names), str(path))
+    check_header(list(arrow.column_names), str(path))
     if not arrow.num_rows:
         raise TacitError(f"{path} has no rows; add rows")
     table = Table()

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from tacit.errors import TacitError
 from tacit.privacy.sampling import NEIGHBOURS, Accountant, Neighbours, Sampler
 
@@ -141,14 +143,16 @@ def affordable(
     return low if low and fits(low) else 0
 
 
-def growth(release: Release, rounds: int, delta: float, neighbours: Neighbours) -> list[float]:
-    """ε after 0, 1, …, `rounds` releases, for display: exact on a grid, rounded up in between."""
-    grid = sorted({round(rounds * k / 16) for k in range(1, 17)} | {1, 2, 4, 8, rounds})
-    grid = [n for n in grid if 1 <= n <= rounds]
-    exact = {n: spent({release: n}, delta, neighbours).epsilon for n in grid}
-    curve, ahead = [0.0], 0
-    for n in range(1, rounds + 1):
-        while grid[ahead] < n:
-            ahead += 1
-        curve.append(exact[grid[ahead]])
-    return curve
+def growth(release: Release, most: int, delta: float, neighbours: Neighbours) -> list[float]:
+    """ε after 0, 1, …, `most` releases, for display while a run goes on.
+
+    Exact at a few counts and interpolated between them (ε is close to a power of the count). A
+    guarantee is never interpolated: it is computed from the ledger.
+    """
+    exact = sorted({1, *(max(1, round(most * share)) for share in (0.01, 0.1, 0.3, 0.6, 1))})
+    known = [spent({release: n}, delta, neighbours).epsilon for n in exact]
+    if not all(0 < epsilon < math.inf for epsilon in known):
+        return [0.0] + [math.inf] * most
+    counts = np.arange(1, most + 1)
+    between = np.exp(np.interp(np.log(counts), np.log(exact), np.log(known)))
+    return [0.0, *between.tolist()]

@@ -39,6 +39,10 @@ from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Randomness
 
 
+ROUNDING = 1e-5
+"""Clipping aims this much below the clip, so that single-precision rounding cannot pass it."""
+
+
 class BudgetSpent(TacitError):
     """The next release would pass the budget; the run ends here, with what it has."""
 
@@ -105,8 +109,8 @@ class Collection:
         """Take the contributions [tasks, d] of part of the cohort: drop, clip, sum."""
         norms = torch.linalg.vector_norm(contributions, dim=1)
         finite = norms.isfinite()
-        scale = torch.where(finite, (self.__channel.clip / norms).clamp(max=1.0), 0.0)
-        scale = torch.where(norms == 0, 1.0, scale)  # clip / 0 is fine, infinity / 0 is not
+        bound = self.__channel.clip * (1 - ROUNDING)
+        scale = torch.where(finite, (bound / norms).clamp(max=1.0), 0.0)
         kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
         total = scale.to(kept.dtype) @ kept
         self.__sum = total if self.__sum is None else self.__sum + total

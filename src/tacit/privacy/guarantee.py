@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tacit.errors import TacitError
-from tacit.privacy.accounting import check_neighbours, spent
+from tacit.privacy.accounting import Release, check_neighbours, spent
 from tacit.privacy.calibration import noise_for
-from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import SAMPLERS, Neighbours, Sampler
 
 NOT_COVERED = "not covered by the guarantee"
@@ -149,7 +149,7 @@ class Guarantee:
 
 
 def guarantee(
-    ledger: Ledger,
+    booked: Mapping[Release, int],
     *,
     channel: Literal["billboard", "nothing"],
     privacy: Privacy | None,
@@ -160,7 +160,7 @@ def guarantee(
     assumptions: tuple[str, ...] = (),
     leaks: tuple[str, ...] = (),
 ) -> Guarantee:
-    """Read the promise off the ledger: what was booked, and nothing else, decides ε."""
+    """Read the promise off the booked releases: they, and nothing else, decide ε."""
     if channel == "nothing":
         return Guarantee(
             channel, 0.0, None, None, None, None, 0, None, None, seeded, assumptions, leaks
@@ -171,7 +171,6 @@ def guarantee(
             channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, seeded, assumptions,
             leaks,
         )  # fmt: skip
-    booked = ledger.releases()
     delta = privacy.delta_for(tasks)
     total = spent(booked, delta, privacy.neighbours)
     return Guarantee(

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tacit.errors import TacitError
-from tacit.report.svg import FONT, svg
+from tacit.report.svg import FONT, WIDE, svg
 
 # The policy stops a browser from running or fetching anything, should escaping ever fail.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -30,9 +30,9 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 F
 main { max-width: 960px; margin: 0 auto; padding: 40px 28px 64px; }
 h1 { font-size: 30px; line-height: 1.2; margin: 0 0 4px; letter-spacing: -0.01em; }
 h2 { font-size: 21px; line-height: 1.3; margin: 48px 0 10px; }
-p { margin: 0 0 12px; max-width: 78ch; }
+p { margin: 0 0 12px; max-width: 88ch; }
 .sub { color: var(--muted); margin-bottom: 24px; }
-.note { color: var(--muted); font-size: 14px; }
+.note { color: var(--muted); font-size: 14px; max-width: 110ch; }
 .uncovered { border-left: 3px solid var(--muted); padding: 1px 0 1px 12px; margin-bottom: 16px;
   color: var(--muted); font-size: 14px; max-width: none; }
 .uncovered b { color: var(--ink); }
@@ -48,8 +48,9 @@ p { margin: 0 0 12px; max-width: 78ch; }
 .figures b { display: block; font-size: 34px; font-variant-numeric: tabular-nums; }
 .figures span { color: var(--muted); font-size: 14px; }
 .void b { text-decoration: line-through; text-decoration-thickness: 2px; opacity: 0.75; }
+.box dl { padding: 20px 26px; }
 dl { display: grid; grid-template-columns: 168px 1fr; gap: 9px 20px; margin: 0;
-  padding: 20px 26px; font-size: 15px; }
+  font-size: 15px; }
 dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; }
 dd ul { margin: 0; padding-left: 18px; }
 dd.bad { color: var(--tone); font-weight: 600; }
@@ -65,18 +66,17 @@ th { text-align: right; font-weight: 600; font-size: 13.5px; color: var(--muted)
 td { text-align: right; }
 th, td { padding: 7px 10px; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+.wide th:first-child { min-width: 250px; }
 th small { display: block; font-weight: 400; }
 tr.mine td { font-weight: 650; background: var(--soft); }
 tr.mine td:first-child { padding-left: 8px; }
-table.words td { text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-table.words td:first-child { color: var(--muted); width: 230px; }
-table.left td:nth-child(-n+3), table.left th:nth-child(-n+3) { text-align: left; }
+table.left td:nth-child(-n+2), table.left th:nth-child(-n+2) { text-align: left; }
 .gain { color: var(--gain); } .loss { color: var(--loss); }
-.green { color: var(--green); } .amber-text, .red-text { font-weight: 650; }
+.green-text { color: var(--green); } .amber-text, .red-text { font-weight: 650; }
 .amber-text { color: var(--amber); } .red-text { color: var(--red); }
 figure { margin: 14px 0 18px; }
 figure svg { display: block; width: 100%; height: auto; }
-figure.square svg { max-width: 600px; margin: 0 auto; }
+.drawn { margin: 0 auto; min-width: min(100%, 480px); }
 figcaption { color: var(--muted); font-size: 14px; margin-top: 6px; }
 details { margin: 10px 0; } summary { cursor: pointer; font-weight: 600; padding: 4px 0; }
 footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
@@ -109,8 +109,9 @@ def table(
     mine: int | None = None,
 ) -> str:
     """A table; `mine` is the row that stands out."""
+    stands_out = '<tr class="mine">'
     body = "".join(
-        f"<tr{' class="mine"' if place == mine else ''}>"
+        (stands_out if place == mine else "<tr>")
         + "".join(f"<td>{text(cell)}</td>" for cell in row)
         + "</tr>"
         for place, row in enumerate(rows)
@@ -120,12 +121,13 @@ def table(
     return f'<div class="scroll"><table class="{kind}">{header}<tbody>{body}</tbody></table></div>'
 
 
-def drawing(fig: Figure | None, name: str, caption: str, *, square: bool = False) -> str:
+def drawing(fig: Figure | None, name: str, caption: str) -> str:
+    """A figure with its caption; narrow ones keep their share of the width, so letters match."""
     if fig is None:
         return ""
-    kind = ' class="square"' if square else ""
-    said = f"<figcaption>{escape(caption)}</figcaption>"
-    return f"<figure{kind}>{svg(fig, name, caption)}{said}</figure>"
+    width = min(100.0, 100 * fig.get_figwidth() / WIDE)
+    drawn = f'<div class="drawn" style="width: {width:.0f}%">{svg(fig, name, caption)}</div>'
+    return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def definitions(pairs: Iterable[tuple[str, object, str]]) -> str:

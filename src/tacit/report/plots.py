@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tacit.report.scores import Comparison, Score, baseline, number, overall_score, score
-from tacit.report.svg import GAIN, GRID, INK, LOSS, MUTED, SPENT, axes, figure, quiet
+from tacit.report.svg import GAIN, GRID, INK, LOSS, MUTED, SPENT, WIDE, axes, figure, quiet
 from tacit.report.words import count, epsilon_text, plural
 
 POINTS = 400
@@ -36,7 +36,7 @@ def learning_curve(result: Mapping[str, Any]) -> Figure | None:
     epsilon = np.array([number(point.get("epsilon")) for point in curve])
     keep = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).astype(int))
     spent = bool(np.isfinite(epsilon).any() and np.nanmax(epsilon) > 0)
-    fig = figure(8.8, 3.5)
+    fig = figure(WIDE, 3.5)
     ax = axes(fig)
     ax.plot(rounds[keep], values[keep] * kind.factor, color=GAIN, linewidth=2)
     ax.set_xlabel("round")
@@ -44,11 +44,11 @@ def learning_curve(result: Mapping[str, Any]) -> Figure | None:
     ax.set_xlim(rounds[0], rounds[-1])
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if kind.name == overall_score(result).name:
-        _baseline_lines(ax, result, kind)
+        _baseline_lines(ax, result, kind, values)
     if spent:
         second = ax.twinx()
+        second.set_facecolor("none")
         second.set_zorder(-1)
-        ax.patch.set_visible(False)
         second.plot(rounds[keep], epsilon[keep], color=SPENT, linewidth=1.6, linestyle=(0, (5, 2)))
         second.set_ylim(0, float(np.nanmax(epsilon)) * 1.12)
         for side in ("top", "left", "bottom"):
@@ -76,7 +76,7 @@ def _curve_score(
     return None, np.array([])
 
 
-def _baseline_lines(ax: Axes, result: Mapping[str, Any], kind: Score) -> None:
+def _baseline_lines(ax: Axes, result: Mapping[str, Any], kind: Score, curve: np.ndarray) -> None:
     levels = []
     for name, words in (("local", "alone"), ("global", "one model for all")):
         level = number((baseline(result, name) or {}).get("overall", {}).get(kind.name))
@@ -87,13 +87,25 @@ def _baseline_lines(ax: Axes, result: Mapping[str, Any], kind: Score) -> None:
         ax.axhline(level, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)))
         # The lower line is labelled below and the upper above, so that close lines stay apart.
         below = place == 0 and len(levels) == 2
-        # In the middle: curves move at the left end and ε is labelled at the right one.
+        spot = _clear_of(curve * kind.factor, level)
         ax.annotate(
-            words, (0.5, level), xycoords=("axes fraction", "data"), color=MUTED, size=9,
+            words, (spot, level), xycoords=("axes fraction", "data"), color=MUTED, size=9,
             xytext=(0, -3 if below else 3), textcoords="offset points", ha="center",
             va="top" if below else "bottom",
         )  # fmt: skip
     ax.margins(y=0.12)
+
+
+def _clear_of(curve: np.ndarray, level: float) -> float:
+    """Where along the axis a label at `level` is farthest from the curve, as a share of it."""
+    spots = np.linspace(0.1, 0.85, 16)
+
+    def room(spot: float) -> float:
+        around = slice(int((spot - 0.1) * len(curve)), int((spot + 0.1) * len(curve)) + 1)
+        near = np.abs(curve[around] - level)
+        return float(np.nanmin(near)) if np.isfinite(near).any() else 0.0
+
+    return float(max(spots, key=room))
 
 
 def task_by_task(tasks: Comparison, kind: Score) -> Figure | None:
@@ -146,12 +158,12 @@ def task_by_task(tasks: Comparison, kind: Score) -> Figure | None:
 def _density(
     fig: Figure, ax: Axes, x: np.ndarray, y: np.ndarray, span: tuple[float, float], log: bool
 ) -> None:
-    ramp = LinearSegmentedColormap.from_list("tasks", ["#cfe3f1", "#5fa6d3", "#0072b2", "#00304d"])
+    ramp = LinearSegmentedColormap.from_list("tasks", ["#cfe3f1", "#5fa6d3", "#0073b3", "#004168"])
     scale = "log" if log else "linear"
-    extent = tuple(map(math.log10, span * 2)) if log else span * 2
+    low, high = map(math.log10, span) if log else span
     drawn = ax.hexbin(
-        x, y, gridsize=38, bins="log", cmap=ramp, mincnt=1, linewidths=0.2, extent=extent,
-        xscale=scale, yscale=scale,
+        x, y, gridsize=38, bins="log", cmap=ramp, mincnt=1, linewidths=0.2,
+        extent=(low, high, low, high), xscale=scale, yscale=scale,
     )  # fmt: skip
     bar = fig.colorbar(drawn, ax=ax, shrink=0.6, pad=0.02)
     bar.outline.set_visible(False)
@@ -171,7 +183,7 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     label = f"gain over training alone ({unit})"
     if len(gain) <= NAMED:
         return _bars([n for n, s in zip(tasks.names, seen, strict=True) if s], gain, label)
-    fig = figure(8.8, 2.9)
+    fig = figure(WIDE, 2.9)
     ax = axes(fig)
     # A single extreme task must not squeeze all others into one bar.
     low, high = np.quantile(gain, [0.005, 0.995])
@@ -206,7 +218,7 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
 
 def _bars(names: list[str], gain: np.ndarray, label: str) -> Figure:
     order = np.argsort(gain, kind="stable")
-    fig = figure(8.8, 1.0 + 0.23 * len(order))
+    fig = figure(WIDE, 1.0 + 0.23 * len(order))
     ax = axes(fig)
     place = np.arange(len(order))
     ax.barh(place, gain[order], 0.72, color=np.where(gain[order] < 0, LOSS, GAIN), alpha=0.85)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report.words import MINUS, NARROW
+from tacit.report.words import MINUS, NARROW, NOTHING
 
 SHORT = {
     "accuracy": "accuracy",
@@ -72,7 +72,7 @@ class Score:
         """The value as it is shown; `sign` for differences, which come in points for per cents."""
         x = number(value)
         if not math.isfinite(x):
-            return "–"
+            return NOTHING
         digits = self.decimals([x]) if decimals is None else decimals
         shown = f"{x * self.factor:{'+' if sign else ''},.{digits}f}"
         shown = shown.replace(",", NARROW).replace("-", MINUS)

@@ -6,6 +6,7 @@ import io
 import re
 import warnings
 from html import escape
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,10 +18,12 @@ GAIN, LOSS, SPENT = "#0072b2", "#d55e00", "#8a4f9e"
 SERIES = (GAIN, LOSS, "#00896a", SPENT, "#a67c00", "#3f8fc4", "#6b7280")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", GAIN: "gain", LOSS: "loss", SPENT: "spent"}
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+WIDE = 8.8
+"""Inches of a figure that fills the width of the page."""
+FONT = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
-def figure(width: float = 8.8, height: float = 3.4) -> Figure:
+def figure(width: float, height: float) -> Figure:
     """An empty figure that belongs to nobody: no pyplot, no global state."""
     return Figure(figsize=(width, height), layout="constrained", facecolor="none")
 
@@ -48,7 +51,7 @@ def quiet(ax: Axes, colour: str = MUTED) -> None:
 
 def svg(fig: Figure, name: str, description: str) -> str:
     """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
-    settings = {"svg.hashsalt": f"tacit-{name}", "svg.fonttype": "none", "path.simplify": True}
+    settings: Any = {"svg.fonttype": "none", "path.simplify": True}
     buffer = io.StringIO()
     # Names may be in a script that the measuring font lacks; the browser's own font draws them.
     with matplotlib.rc_context(settings), warnings.catch_warnings():
@@ -58,7 +61,8 @@ def svg(fig: Figure, name: str, description: str) -> str:
         fig.savefig(buffer, format="svg", metadata=metadata)
     drawn = buffer.getvalue()
     drawn = drawn[drawn.index("<svg") :].strip()
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    # Metadata carry links; comments repeat every text.
+    drawn = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawn, flags=re.DOTALL)
     head, body = drawn.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     assert box is not None
@@ -70,16 +74,12 @@ def svg(fig: Figure, name: str, description: str) -> str:
 
 
 def _tag(tag: str, name: str) -> str:
-    if tag.startswith("<!--"):
-        return ""  # matplotlib repeats every text as a comment
     tag = re.sub(r'\bid="', f'id="{name}-', tag)
     tag = re.sub(r'\b(?:xlink:)?href="#', f'href="#{name}-', tag)
     tag = tag.replace("url(#", f"url(#{name}-")
-    tag = re.sub(
-        r"font: ([^;\"]*?)([\d.]+)px [^;\"]*",
-        lambda f: f"font: {f.group(1)}{f.group(2)}px {FONT}",
-        tag,
-    )
+    # Matplotlib measured with its own, wider font; versions differ in how they write it.
+    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
+    tag = re.sub(r"(font: [^;\"]*?[\d.]+px )[^;\"]*", lambda f: f.group(1) + FONT, tag)
     for colour, variable in _VARIABLES.items():
         tag = tag.replace(colour, f"var(--{variable}, {colour})")
     return tag

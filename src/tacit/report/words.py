@@ -13,6 +13,9 @@ WEAK = 10.0
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+NOTHING = "\N{EN DASH}"
+"""Stands in a table where there is no number."""
 
 NOT_PUBLISHED = (
     "computed from private data without noise; fine in a simulation, "
@@ -21,7 +24,7 @@ NOT_PUBLISHED = (
 
 NEIGHBOURS = {
     "add-remove": "any one task added or removed",
-    "replace": "any one task’s data replaced by any other data",
+    "replace": "any one task's data replaced by any other data",
 }
 
 
@@ -75,7 +78,7 @@ def state(guarantee: Mapping[str, Any]) -> State:
 
 def meaning(guarantee: Mapping[str, Any]) -> str:
     """What ε means in a sentence or two for somebody who has never heard of it."""
-    kind, epsilon = state(guarantee), guarantee.get("epsilon")
+    kind = state(guarantee)
     if kind is NONE:
         return (
             "Exact sums were published. Whoever knows the data of the other tasks can work out "
@@ -88,6 +91,7 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
         if guarantee.get("neighbours") != "replace"
         else "that a given task holds its true data rather than any other"
     )
+    epsilon = float(guarantee["epsilon"])
     odds = factor_text(epsilon)
     promise = (
         f"whatever all other tasks together see, and however they combine it, their odds {belief} "
@@ -150,19 +154,21 @@ def delta_text(delta: float | None) -> str:
     exponent = math.floor(math.log10(delta))
     mantissa = math.ceil(delta / 10**exponent * 100 - 1e-6) / 100
     if exponent < -5:
-        return f"{mantissa:g} × 10{superscript(exponent)}"
+        return f"{mantissa:g} {TIMES} 10{superscript(exponent)}"
     return f"{mantissa * 10**exponent:.{2 - exponent}f}".rstrip("0").rstrip(".")
 
 
 def factor_text(epsilon: float) -> str:
-    """e^ε, rounded up; beyond a million as a power of ten."""
+    """e^ε, rounded up; beyond a million as a power of ten (and by logarithm: no overflow)."""
     if epsilon > math.log(1e6):
-        return f"more than 10{superscript(math.floor(epsilon / math.log(10)))}"
+        exponent = math.floor(epsilon / math.log(10))
+        mantissa = math.exp(epsilon - exponent * math.log(10))
+        return f"{up(mantissa, 1)} {TIMES} 10{superscript(exponent)}"
     factor = math.exp(epsilon)
     if factor < 100:
         return up(factor, 2 if factor < 2 else 1)
     step = 10 ** (math.floor(math.log10(factor)) - 1)
-    return f"about {count(math.ceil(factor / step) * step)}"
+    return count(math.ceil(factor / step) * step)
 
 
 def superscript(exponent: int) -> str:
@@ -177,7 +183,7 @@ def count(value: int) -> str:
 def share(part: int, whole: int) -> str:
     """A share in per cent that says 0 or 100 only when it is."""
     if whole == 0:
-        return "–"
+        return NOTHING
     percent = 100 * part / whole
     if 0 < percent < 1:
         return "under 1 %"

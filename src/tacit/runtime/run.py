@@ -36,7 +36,7 @@ class Run:
     def of(cls, simulation: Simulation, privacy: Privacy | None, config: dict[str, Any]) -> Run:
         federation, channel = simulation.federation, simulation.channel
         promise = guarantee(
-            channel.ledger,
+            channel.ledger.releases(),
             channel=simulation.method.channel,
             privacy=privacy,
             tasks=len(federation),

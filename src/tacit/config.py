@@ -1,0 +1,171 @@
+"""Experiments as files: what `tacit train experiment.toml` reads, checked before anything runs.
+
+    [data]
+    from = "patients.csv"        # a file, or a name that `tacit data` lists
+    task = "hospital"
+    target = "outcome"
+
+    [method]
+    name = "pmtl"
+    pull = 1.0
+
+    [privacy]
+    epsilon = 2.0
+
+    [run]
+    rounds = 100
+    cohort = 0.5
+    out = "runs/patients"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tacit import data
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.methods import METHODS, Method
+from tacit.privacy import Privacy
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class DataSection(_Section):
+    """Where rows come from, and how they are read."""
+
+    model_config = ConfigDict(extra="allow")  # options differ by source; `data.load` checks them
+    source: str = Field(alias="from")
+
+    def federation(self) -> Federation:
+        return data.load(self.source, **(self.model_extra or {}))
+
+
+class MethodSection(_Section):
+    """The method's name and its hyperparameters."""
+
+    model_config = ConfigDict(extra="allow")  # fields differ by method; `method` checks them
+    name: str = "pmtl"
+
+    def method(self) -> Method:
+        return make_method(self.name, self.model_extra or {})
+
+
+class PrivacySection(_Section):
+    """The promise; leave the whole section out to run without privacy."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    noise: float | None = None
+    neighbours: Literal["add-remove", "replace"] = "add-remove"
+    sampling: Literal["poisson", "fixed-size", "everyone"] = "poisson"
+
+
+class RunSection(_Section):
+    """How long, with whom, and where the result goes."""
+
+    rounds: int = 100
+    cohort: float | int = 1.0
+    seed: int | None = None
+    patience: int | None = None
+    model: str = "linear"
+    device: str = "cpu"
+    store: Literal["memory", "disk"] = "memory"
+    baselines: bool = True
+    out: str | None = None
+
+
+class Config(_Section):
+    """A whole experiment."""
+
+    data: DataSection
+    method: MethodSection = MethodSection()
+    privacy: PrivacySection | None = None
+    run: RunSection = RunSection()
+
+    def promise(self) -> Privacy | None:
+        return Privacy(**self.privacy.model_dump()) if self.privacy is not None else None
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(by_alias=True), indent=2)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A TOML file (or the JSON that a run leaves in its folder) as nested tables."""
+    if not path.is_file():
+        raise TacitError(f"there is no file {path}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise TacitError(f"{path} cannot be read: {error}") from error
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Flags over file: what `over` gives (and is not None) wins, section by section."""
+    merged = {section: dict(values) for section, values in base.items() if isinstance(values, dict)}
+    merged |= {key: value for key, value in base.items() if not isinstance(value, dict)}
+    for section, values in over.items():
+        given = {key: value for key, value in values.items() if value is not None}
+        if given:
+            merged[section] = merged.get(section, {}) | given
+    return merged
+
+
+def check(tables: dict[str, Any]) -> Config:
+    """A checked experiment, or one sentence about the first thing that is wrong."""
+    if not tables.get("data", {}).get("from"):
+        raise TacitError("no data: pass --data FILE (or a name that `tacit data` lists)")
+    try:
+        config = Config.model_validate(tables)
+    except ValidationError as error:
+        raise TacitError(_sentence(error)) from error
+    config.method.method()
+    config.promise()
+    return config
+
+
+def make_method(name: str, settings: dict[str, Any]) -> Method:
+    """A method by name, with its hyperparameters checked against its fields."""
+    if name not in METHODS:
+        raise TacitError(f"there is no method {name!r}{_near(name, METHODS)}")
+    kind = METHODS[name]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key, value in settings.items():
+        if key not in fields:
+            raise TacitError(f"method {name} has no setting {key!r}{_near(key, fields)}")
+        allowed = str(fields[key].type)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and number != any(word in allowed for word in ("int", "float")):
+            raise TacitError(f"method {name}: {key}={value!r} must be {allowed}")
+        if "float" not in allowed and "int" in allowed and isinstance(value, float):
+            raise TacitError(f"method {name}: {key}={value!r} must be a whole number")
+    return kind(**settings)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    choices = list(known)
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(choices)}"
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        section = Config.model_fields.get(str(first["loc"][0]))
+        known = Config.model_fields
+        if len(first["loc"]) > 1 and section is not None:
+            known = {"privacy": PrivacySection, "run": RunSection}[first["loc"][0]].model_fields
+        return f"the configuration has no setting {where!r}{_near(str(first['loc'][-1]), known)}"
+    return f"the configuration's {where} is {first['input']!r}: {first['msg'].lower()}"

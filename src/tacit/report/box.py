@@ -1,0 +1,111 @@
+"""The guarantee as a box that a privacy officer can read, question and sign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.report.page import definitions, text
+from tacit.report.words import (
+    LEAKY,
+    SEEDED,
+    UNSURE,
+    count,
+    delta_text,
+    epsilon_text,
+    meaning,
+    neighbours_text,
+    plain,
+    plural,
+    state,
+)
+
+
+def guarantee_box(guarantee: Mapping[str, Any]) -> str:
+    """Verdict, ε and δ, their meaning, then every fact the promise rests on."""
+    kind = state(guarantee)
+    said = text(meaning(guarantee)).replace("e^ε", "e<sup>ε</sup>")
+    return (
+        f'<section class="box {kind.colour}" aria-label="Guarantee"><div class="verdict">'
+        f"<h2>{text(kind.headline)}</h2>{_figures(guarantee)}"
+        f"<p>{said}</p></div>"
+        f"{definitions(_facts(guarantee))}"
+        f'<p class="sentence">In one sentence: {text(guarantee.get("in_words", ""))}</p></section>'
+    )
+
+
+def _figures(guarantee: Mapping[str, Any]) -> str:
+    figures = [(f"ε = {epsilon_text(guarantee)}", "how much may be learned about one task")]
+    if guarantee.get("channel") == "nothing":
+        figures = [("ε = 0", "nothing may be learned about any task")]
+    elif guarantee.get("epsilon") is None:
+        figures = [("ε = ∞", "no bound on what may be learned about one task")]
+    elif guarantee.get("delta") is not None:
+        figures.append(
+            (f"δ = {delta_text(guarantee['delta'])}", "probability that the bound fails")
+        )
+    # Struck out where the promise does not hold, so that nobody copies the number on its own.
+    void = guarantee.get("epsilon") is not None and state(guarantee) in (SEEDED, LEAKY, UNSURE)
+    made = "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in figures)
+    return f'<div class="figures{" void" if void else ""}">{made}</div>'
+
+
+def _facts(guarantee: Mapping[str, Any]) -> list[tuple[str, object, str]]:
+    kind = state(guarantee)
+    protects, trusts = (_sentence(guarantee.get(key)) for key in ("protects", "trusts"))
+    facts: list[tuple[str, object, str]] = []
+    if kind in (SEEDED, LEAKY, UNSURE):
+        protects = (
+            f"As run, the promise does not hold. As designed: {protects[:1].lower()}{protects[1:]}"
+        )
+    facts.append(("Who is protected", protects, "bad" if kind.colour == "red" else ""))
+    facts.append(("Who is trusted", trusts, ""))
+    if guarantee.get("channel") != "nothing":
+        if guarantee.get("neighbours"):
+            whole = f"{neighbours_text(guarantee['neighbours'])}: a task with all its rows, at once"
+            facts.append(("What may differ", _sentence(whole), ""))
+        facts.append(("Sampling", _sentence(guarantee.get("sampling")), ""))
+        if guarantee.get("accountant"):
+            name = guarantee["accountant"]
+            facts.append(("Accountant", f"{LONG.get(name, name)}, over every booked release", ""))
+        facts.append(("Releases", _releases(guarantee), ""))
+        facts.append(("Noise", _noise(guarantee), ""))
+    assumptions = guarantee.get("assumptions") or []
+    facts.append(("Assumptions", [_sentence(a) for a in assumptions] or "None stated", ""))
+    leaks = guarantee.get("leaks") or []
+    facts.append(("Leaks", [_sentence(leak) for leak in leaks] or "None", "bad" if leaks else ""))
+    return facts
+
+
+LONG = {
+    "PLD": "Privacy loss distributions (PLD)",
+    "RDP": "Rényi differential privacy (RDP)",
+}
+
+
+def _releases(guarantee: Mapping[str, Any]) -> str:
+    if guarantee.get("epsilon") is None:
+        return "Not counted: nothing was bounded, so nothing could be booked"
+    number = int(guarantee.get("releases") or 0)
+    verb = "was" if number == 1 else "were"
+    return f"{plural(number, 'noisy sum')} {verb} published, each booked before it was made"
+
+
+def _noise(guarantee: Mapping[str, Any]) -> str:
+    noise, clip = guarantee.get("noise_multiplier"), guarantee.get("clip")
+    if not noise:
+        return "None"
+    words = f"Gaussian, on every published sum; standard deviation {_digits(noise)} times the clip"
+    if clip is not None:
+        words += f" of {plain(clip)}, the greatest length a task's contribution can have"
+    origin = "drawn from a seed" if guarantee.get("seeded") else "drawn from the operating system"
+    return f"{words}; {origin}"
+
+
+def _digits(value: float) -> str:
+    return count(round(value)) if value >= 1000 else f"{value:.3g}"
+
+
+def _sentence(words: Any) -> str:
+    said = str(words) if words else "not stated"
+    return said[:1].upper() + said[1:]

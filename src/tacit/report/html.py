@@ -1,0 +1,293 @@
+"""One run as one HTML file: the guarantee first, then what the tasks got for it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.report import plots
+from tacit.report.box import guarantee_box
+from tacit.report.page import (
+    Markup,
+    definitions,
+    details,
+    document,
+    drawing,
+    paragraph,
+    save,
+    table,
+    text,
+)
+from tacit.report.scores import (
+    EXPLAINED,
+    Comparison,
+    Score,
+    against_alone,
+    baseline,
+    number,
+    overall_score,
+    score,
+    task_score,
+)
+from tacit.report.words import NOT_PUBLISHED, NOTHING, count, plain, plural, share
+
+LOSERS = 15
+LISTED = 500
+
+
+def write_html(
+    result: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    date: datetime.date | str | None = None,
+) -> Path:
+    """Write the report of one run, from the content of its result.json and nothing else.
+
+    `date` stands in the title; without it `result["date"]`, and without that the day of writing.
+    """
+    return save(page(result, date=date), path)
+
+
+def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) -> str:
+    """The report as a string."""
+    data, method = result["federation"]["source"], result["config"].get("method", "a method")
+    tasks = against_alone(result)
+    kind = task_score(result)
+    stopped = result.get("stopped")
+    title = f"{data}: {method}"
+    content = [
+        f"<h1>{text(title)}</h1>",
+        paragraph(_subtitle(result, date), "sub"),
+        guarantee_box(result["guarantee"]),
+        paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
+        _headline(result, tasks),
+        _curve(result),
+        _against_alone(result, tasks, kind),
+        _losers(result, tasks, kind),
+        _everyone(result, tasks, kind),
+        _settings(result),
+    ]
+    footer = (
+        f"Written by tacit {result.get('tacit', '')} from result.json. This file contains no "
+        "scripts and loads nothing from anywhere."
+    )
+    return document(f"{title} · tacit report", "\n".join(part for part in content if part), footer)
+
+
+def uncovered(result: Mapping[str, Any]) -> str:
+    """The label that every figure computed over several tasks carries."""
+    label = result["metrics"].get("label") or "not covered by the guarantee"
+    label = label[:1].upper() + label[1:]
+    # A label that already explains itself is left alone.
+    rest = "" if ":" in label else f": {NOT_PUBLISHED}."
+    return paragraph(Markup(f"<b>{text(label)}</b>{text(rest)}"), "uncovered")
+
+
+def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> str:
+    federation = result["federation"]
+    rows = sum(federation.get("rows", {}).values())
+    when = str(date or result.get("date") or datetime.date.today().isoformat())
+    size = f"{plural(federation['tasks'], 'task')}, {plural(rows, 'row')}"
+    return f"{size} ({federation.get('kind', 'unknown kind')}) · {when}"
+
+
+def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
+    metrics, main, kind = result["metrics"], overall_score(result), task_score(result)
+    entries: list[tuple[str, Mapping[str, Any], Comparison | None]] = [
+        ("Personal models (this run)", metrics["overall"], tasks)
+    ]
+    names = {"local": "Each task alone (shares nothing)", "global": "One model for all tasks"}
+    for name in {**names, **(metrics.get("baselines") or {})}:
+        found = baseline(result, name)
+        if found:
+            other = None if name == "local" else against_alone(result, found.get("per_task") or {})
+            entries.append((names.get(name, name), found["overall"], other))
+    head: list[object] = [
+        "",
+        Markup(f"{text(main.words)}<small>{main.better}</small>"),
+        Markup(f"worst tenth of tasks<small>{text(kind.words)}, {kind.better}</small>"),
+    ]
+    digits = main.decimals(overall.get(main.name) for _, overall, _ in entries)
+    worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in entries)
+    rows: list[list[object]] = [
+        [words, main.text(o.get(main.name), digits), kind.text(o.get("worst_tenth"), worst)]
+        for words, o, _ in entries
+    ]
+    if tasks is not None:
+        head += ["tasks better than alone", "tasks worse than alone"]
+        for row, (_, _, compared) in zip(rows, entries, strict=True):
+            row += [NOTHING, NOTHING] if compared is None else _won(compared)
+    part = metrics.get("part", "test")
+    said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
+    note = paragraph(" ".join(filter(None, said)), "note")
+    alone = "" if tasks is not None else paragraph(
+        "No comparison with training alone: this run was made without that baseline.", "note"
+    )  # fmt: skip
+    shown = table(head, rows, kind="wide", mine=0)
+    return (
+        "<h2>What the tasks got</h2>" + uncovered(result) + shown + note + alone + _others(result)
+    )
+
+
+def _won(tasks: Comparison) -> list[str]:
+    return [f"{share(n, len(tasks))} ({count(n)})" for n in (tasks.gaining, tasks.losing)]
+
+
+def _others(result: Mapping[str, Any]) -> str:
+    """All overall scores, folded away: the headline stays small."""
+    columns = [("personal", result["metrics"]["overall"])]
+    for name in result["metrics"].get("baselines") or {}:
+        found = baseline(result, name)
+        if found:
+            columns.append(("alone" if name == "local" else name, found["overall"]))
+    rows = []
+    for name in result["metrics"]["overall"]:
+        kind = task_score(result) if name == "worst_tenth" else score(result, name, True)
+        label = f"worst tenth of tasks: {kind.words}" if name == "worst_tenth" else kind.words
+        digits = kind.decimals(overall.get(name) for _, overall in columns)
+        rows.append([label, *(kind.text(overall.get(name), digits) for _, overall in columns)])
+    return details("All overall scores", table(["", *(name for name, _ in columns)], rows))
+
+
+def _curve(result: Mapping[str, Any]) -> str:
+    fig = plots.learning_curve(result)
+    if fig is None:
+        return ""
+    spent = any(number(point.get("epsilon")) > 0 for point in result["curve"])
+    caption = (
+        "Score of the personal models after each round (left), and the ε spent by then (right)."
+        if spent
+        else "Score of the personal models after each round."
+    )
+    title = "How it learned, and what that cost" if spent else "How it learned"
+    return f"<h2>{title}</h2>" + uncovered(result) + drawing(fig, "curve", caption)
+
+
+def _against_alone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) -> str:
+    if tasks is None or not len(tasks):
+        return ""
+    crowd = int(tasks.finite.sum()) > plots.CROWD
+    side = "Above" if kind.higher else "Below"
+    marks = (
+        "Darker cells hold more tasks."
+        if crowd
+        else "Each dot is a task; larger dots have more rows."
+    )
+    caption = f"{marks} {side} the dashed line the personal model is better than training alone."
+    spread = "Positive: the personal model is better than training alone."
+    return (
+        "<h2>Task by task, against training alone</h2>"
+        + uncovered(result)
+        + drawing(plots.task_by_task(tasks, kind), "tasks", caption)
+        + drawing(plots.gains(tasks, kind), "gains", spread)
+    )
+
+
+def _losers(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) -> str:
+    if tasks is None or not len(tasks):
+        return ""
+    head = "<h2>The tasks that lose</h2>" + uncovered(result)
+    keep = paragraph(
+        "A task that loses can keep the model it trained alone. It decides by looking at its own "
+        "data only, so this costs no privacy."
+    )
+    out = (
+        paragraph(f"{plural(tasks.left_out, 'task')} without a score are left out.", "note")
+        if tasks.left_out
+        else ""
+    )
+    if not tasks.losing:
+        return head + paragraph(f"None: of {plural(len(tasks), 'task')}, none loses.") + keep + out
+    lost = -tasks.gain[(tasks.gain < 0) & tasks.finite]
+    digits = kind.decimals([*tasks.alone, *tasks.personal])
+    verb = "loses" if tasks.losing == 1 else "lose"
+    words = f"{count(tasks.losing)} of {plural(len(tasks), 'task')} {verb}"
+    unit = "percentage points" if kind.percent else f"in {kind.words}"
+    if len(lost) == 1:
+        words += f", by {_size(kind, lost[0], digits)} {unit}"
+    elif len(lost):
+        half, most = float(np.median(lost)), float(lost.max())
+        words += f", by {_size(kind, half, digits)} {unit} in the median"
+        words += f" and by {_size(kind, most, digits)} at most"
+    broken = tasks.losing - len(lost)
+    ended = "ended" if broken == len(lost) == 1 else "of them ended"
+    words += f"; {count(broken)} {ended} with a model that has no usable score" if broken else ""
+    chance = "With few rows in a task, a small difference either way is mostly chance."
+    shown = _rows(tasks, kind, tasks.losers(LOSERS), digits)
+    more = f"The {LOSERS} greatest losses." if tasks.losing > LOSERS else ""
+    return (
+        head + paragraph(f"{words}. {chance}") + (paragraph(more, "note") if more else "")
+        + table(_columns(result), shown) + keep + out
+    )  # fmt: skip
+
+
+def _size(kind: Score, value: float, digits: int) -> str:
+    return kind.text(float(value), digits, sign=True).lstrip("+")
+
+
+def _columns(result: Mapping[str, Any]) -> list[str]:
+    return ["task", f"{result['metrics'].get('part', 'test')} rows", "alone", "personal", "gain"]
+
+
+def _rows(tasks: Comparison, kind: Score, chosen: list[int], digits: int) -> list[list[object]]:
+    made: list[list[object]] = []
+    for k in chosen:
+        gain = tasks.gain[k]
+        colour = "gain" if gain > 0 else "loss" if gain < 0 else ""
+        difference = kind.text(gain, digits, sign=True)
+        made.append([
+            tasks.names[k], count(int(tasks.rows[k])), kind.text(tasks.alone[k], digits),
+            kind.text(tasks.personal[k], digits),
+            Markup(f'<span class="{colour}">{text(difference)}</span>'),
+        ])  # fmt: skip
+    return made
+
+
+def _everyone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) -> str:
+    per_task = result["metrics"]["per_task"]
+    if not per_task:
+        return ""
+    if tasks is not None and len(tasks):
+        digits = kind.decimals([*tasks.alone, *tasks.personal])
+        shown = table(_columns(result), _rows(tasks, kind, [*range(len(tasks))][:LISTED], digits))
+        total = len(tasks)
+    else:
+        total = len(per_task)
+        digits = kind.decimals(task.get(kind.name) for task in per_task.values())
+        shown = table(
+            [*_columns(result)[:2], kind.words],
+            [
+                [n, count(task.get("rows") or 0), kind.text(task.get(kind.name), digits)]
+                for n, task in list(per_task.items())[:LISTED]
+            ],
+        )  # fmt: skip
+    scale = f"Scores are {kind.words}, {kind.better}."
+    cut = f" The first {LISTED} of {count(total)}; all are in result.json."
+    listed = paragraph(scale + (cut if total > LISTED else ""), "note") + shown
+    label = f"{plural(min(total, LISTED), 'task')} with scores"
+    return "<h2>All tasks</h2>" + uncovered(result) + details(label, listed)
+
+
+def _settings(result: Mapping[str, Any]) -> str:
+    federation, timing = result["federation"], result.get("timing") or {}
+    rows = [f"{part} {count(n)}" for part, n in federation.get("rows", {}).items()]
+    facts: list[tuple[str, object, str]] = [
+        ("data", federation["source"], ""),
+        ("tasks", count(federation["tasks"]), ""),
+        ("rows", ", ".join(rows), ""),
+    ]
+    if federation.get("smallest") is not None:
+        span = f"{count(federation['smallest'])} to {count(federation['largest'])} rows"
+        facts.append(("size of a task", span, ""))
+    features = federation.get("features") or []
+    if features:
+        rest = f" and {count(len(features) - 20)} more" if len(features) > 20 else ""
+        facts.append(("features", ", ".join(map(str, features[:20])) + rest, ""))
+    facts += [(str(key).replace("_", " "), plain(v), "") for key, v in result["config"].items()]
+    facts += [(str(key).replace("_", " "), plain(v), "") for key, v in timing.items()]
+    return "<h2>Settings and timing</h2>" + definitions(facts)

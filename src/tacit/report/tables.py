@@ -1,0 +1,223 @@
+"""Results for the terminal, and several results as a page with a plot."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tacit.report.comparison import Group, groups
+from tacit.report.page import Markup, document, drawing, paragraph, save, table, text
+from tacit.report.scores import (
+    EXPLAINED,
+    Comparison,
+    Score,
+    against_alone,
+    baseline,
+    overall_score,
+    task_score,
+)
+from tacit.report.tradeoff import tradeoff
+from tacit.report.words import NOT_PUBLISHED, NOTHING, count, delta_text, plural, share, state
+
+STYLE = {"green": "green", "amber": "bold yellow", "red": "bold red"}
+# Names and settings go in as Text: square brackets in a file's name are not rich's markup.
+
+
+def run_table(result: Mapping[str, Any]) -> Table:
+    """One run: the guarantee with its marks, then the scores beside training alone."""
+    guarantee, federation = result["guarantee"], result["federation"]
+    kind = state(guarantee)
+    title = f"{federation['source']}: {result['config'].get('method', '?')}, "
+    outer = Table(
+        title=Text(title + plural(federation["tasks"], "task"), style="bold"),
+        box=box.ROUNDED, show_header=False, show_lines=True, border_style=STYLE[kind.colour],
+    )  # fmt: skip
+    outer.add_column(overflow="fold")
+    outer.add_row(
+        Text.assemble((kind.headline, STYLE[kind.colour]), "\n", guarantee.get("in_words", ""))
+    )
+    outer.add_row(_scores(result))
+    label = result["metrics"].get("label") or "not covered by the guarantee"
+    notes = Text(f"Scores: {label}.", style="dim")
+    if result.get("stopped"):
+        notes = Text.assemble((f"Stopped early: {result['stopped']}\n", "yellow"), notes)
+    outer.add_row(notes)
+    return outer
+
+
+def _scores(result: Mapping[str, Any]) -> Table:
+    main, kind, tasks = overall_score(result), task_score(result), against_alone(result)
+    inner = Table(box=None, pad_edge=False, header_style="dim")
+    inner.add_column("")
+    inner.add_column(_titled(main), justify="right")
+    inner.add_column(f"worst tenth: {_titled(kind)}", justify="right")
+    if tasks is not None:
+        inner.add_column("better than alone", justify="right")
+        inner.add_column("worse", justify="right")
+    rows: list[tuple[str, Mapping[str, Any], Comparison | None]] = [
+        ("personal", result["metrics"]["overall"], tasks)
+    ]
+    names = {"local": "alone", "global": "one model for all"}
+    for name in {**names, **(result["metrics"].get("baselines") or {})}:
+        found = baseline(result, name)
+        if found:
+            other = None if name == "local" else against_alone(result, found.get("per_task") or {})
+            rows.append((names.get(name, name), found["overall"], other))
+    digits = main.decimals(overall.get(main.name) for _, overall, _ in rows)
+    worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in rows)
+    for name, overall, compared in rows:
+        cells = [main.text(overall.get(main.name), digits)]
+        cells.append(kind.text(overall.get("worst_tenth"), worst))
+        if tasks is not None:
+            cells += _won(compared)
+        inner.add_row(Text(name), *cells, style="bold" if name == "personal" else None)
+    return inner
+
+
+def _won(tasks: Comparison | None) -> list[str]:
+    if tasks is None:
+        return [NOTHING, NOTHING]
+    return [share(number, len(tasks)) for number in (tasks.gaining, tasks.losing)]
+
+
+def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Several results, one row for all runs that share everything but the seed."""
+    made = groups(results)
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        caption=Text(f"Scores are {_label(made)}; mean ± standard deviation over seeds."),
+    )
+    for name in ("data", "run", "method"):
+        shown.add_column(name, overflow="fold")
+    shown.add_column("ε", justify="right")
+    shown.add_column("privacy")
+    kinds = {_titled(group.score) for group in made}
+    shown.add_column(kinds.pop() if len(kinds) == 1 else "score", justify="right")
+    for name in ("worst tenth", "worse than alone"):
+        shown.add_column(name, justify="right")
+    for (source, _), members in groupby(made, key=lambda group: group.data):
+        same = list(members)
+        best = _best(same)
+        shown.add_section()
+        for place, (group, (main, worst)) in enumerate(zip(same, _cells(same), strict=True)):
+            data = f"{source}: {_titled(group.score)}" if kinds else source
+            shown.add_row(
+                Text("" if place else data), Text(group.label), Text(group.series),
+                group.epsilon_text, Text(group.state.badge, style=STYLE[group.state.colour]),
+                Text(main, style="bold" if group is best else ""), worst, _losing(group),
+            )  # fmt: skip
+    return shown
+
+
+def write_comparison(
+    results: Mapping[str, Mapping[str, Any]], path_html: str | os.PathLike[str]
+) -> Path:
+    """A page with one plot (score against ε) and one table for every data set compared."""
+    made = groups(results)
+    runs = sum(len(group.names) for group in made)
+    content = [
+        "<h1>Runs compared</h1>",
+        paragraph(f"{plural(runs, 'run')}, {plural(len(made), 'setting')}", "sub"),
+    ]
+    for place, (data, members) in enumerate(groupby(made, key=lambda group: group.data)):
+        content.append(_section(place, data[0], list(members)))
+    footer = (
+        "Written by tacit from the result.json of every run. "
+        "This file contains no scripts and loads nothing from anywhere."
+    )
+    return save(document("Runs compared · tacit", "\n".join(content), footer), path_html)
+
+
+def _section(place: int, source: str, members: list[Group]) -> str:
+    kind, worst = members[0].score, members[0].task_score
+    head: list[object] = [
+        "method", "privacy", "runs", "ε", "δ",
+        Markup(f"{text(kind.words)}<small>{kind.better}</small>"),
+        Markup(f"worst tenth<small>{text(worst.words)}</small>"), "worse than alone",
+    ]  # fmt: skip
+    best = _best(members)
+    rows = [
+        [
+            group.series,
+            Markup(f'<span class="{group.state.colour}-text">{text(group.state.badge)}</span>'),
+            count(len(group.names)),
+            group.epsilon_text, _delta(group), main, tenth, _losing(group),
+        ]
+        for group, (main, tenth) in zip(members, _cells(members), strict=True)
+    ]  # fmt: skip
+    several = any(len(group.names) > 1 for group in members)
+    bars = " Bars: one standard deviation over seeds, either side." if several else ""
+    caption = f"{kind.words[:1].upper()}{kind.words[1:]} ({kind.better}) against ε.{bars}"
+    label = _label(members)
+    said = [
+        "Shaded: the best score." if best else "",
+        "± is the standard deviation over runs that differ in their seed only." if several else "",
+        EXPLAINED.get(kind.name, ""),
+    ]
+    note = paragraph(" ".join(filter(None, said)), "note") if any(said) else ""
+    outside = Markup(f"<b>{text(label[:1].upper() + label[1:])}</b>: {NOT_PUBLISHED}.")
+    return (
+        f"<h2>{text(source)}</h2>" + paragraph(outside, "uncovered") + _warning(members)
+        + drawing(tradeoff(members), f"tradeoff{place}", caption)
+        + table(head, rows, kind="left", mine=members.index(best) if best else None)
+        + note + _names(members)
+    )  # fmt: skip
+
+
+def _warning(members: list[Group]) -> str:
+    seeded = sum(len(group.names) for group in members if group.state.key == "seeded")
+    if not seeded:
+        return ""
+    words = (
+        f"{plural(seeded, 'run')} here {'draws' if seeded == 1 else 'draw'} the noise from a seed: "
+        "reproducible, not private. The ε shown is what the same settings would promise with "
+        "secret noise."
+    )
+    return paragraph(words, "stopped")
+
+
+def _names(members: list[Group]) -> str:
+    rows = [[group.series, group.epsilon_text, ", ".join(group.names)] for group in members]
+    inner = table(["method", "ε", "runs"], rows, kind="left")
+    return f"<details><summary>Which runs these are</summary>{inner}</details>"
+
+
+def _cells(members: list[Group]) -> list[tuple[str, str]]:
+    kind, worst = members[0].score, members[0].task_score
+    digits = kind.decimals(group.main.mean for group in members)
+    tenth = worst.decimals(group.worst_tenth.mean for group in members)
+    return [(g.main.text(kind, digits), g.worst_tenth.text(worst, tenth)) for g in members]
+
+
+def _best(members: list[Group]) -> Group | None:
+    scored = [group for group in members if math.isfinite(group.main.mean)]
+    if len(scored) < 2:
+        return None
+    choose = max if members[0].score.higher else min
+    return choose(scored, key=lambda group: group.main.mean)
+
+
+def _delta(group: Group) -> str:
+    delta = group.first["guarantee"].get("delta")
+    return NOTHING if delta is None else delta_text(delta)
+
+
+def _titled(kind: Score) -> str:
+    return f"{kind.words} {'↑' if kind.higher else '↓'}"
+
+
+def _losing(group: Group) -> str:
+    return NOTHING if group.losing is None else f"{100 * group.losing:.0f} %"
+
+
+def _label(members: list[Group]) -> str:
+    labels = [group.first["metrics"].get("label") for group in members]
+    return next(filter(None, labels), "not covered by the guarantee")

@@ -1,0 +1,165 @@
+"""The channel keeps its bound whatever is thrown at it, and an attacker finds out when it does not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.privacy import Everyone, Ledger, Poisson, Release, spent
+from tacit.privacy.audit import lower_bound
+from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
+from tacit.randomness import Randomness
+
+
+def channel(tasks=4, noise=0.0, clip=1.0, sampler=None, seed=0, **more) -> Channel:
+    sampler = sampler or Everyone()
+    release = Release(sampler, noise)
+    return Channel(sampler, tasks, Randomness.of(seed), clip=clip, release=release, **more)
+
+
+def total(contributions: torch.Tensor, **settings) -> torch.Tensor:
+    tasks = len(contributions)
+    collection = channel(tasks=tasks, **settings).open(0, 1)
+    collection.add(contributions)
+    return collection.publishable(contributions.shape[1]) * tasks
+
+
+numbers = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=6))
+def test_no_contribution_moves_the_sum_by_more_than_the_clip(rows):
+    contributions = torch.tensor(rows)
+    whole = total(contributions, clip=0.5)
+    without = total(torch.cat([contributions[1:], torch.zeros(1, 3)]), clip=0.5)
+    assert whole.isfinite().all()
+    assert float((whole - without).norm()) <= 0.5
+
+
+def test_small_contributions_pass_unchanged_and_large_ones_keep_their_direction():
+    small, large = torch.tensor([[0.3, 0.4]]), torch.tensor([[30.0, 40.0]])
+    assert torch.equal(total(small), small[0])
+    assert torch.allclose(total(large), torch.tensor([0.6, 0.8]), atol=1e-4)
+    free = Channel(Everyone(), 1, Randomness.of(0)).open(0, 1)  # no privacy asked: no clip
+    free.add(large)
+    assert torch.equal(free.publishable(2), large[0])
+
+
+def test_non_finite_contributions_count_as_zero_and_are_counted():
+    one = channel()
+    collection = one.open(0, 1)
+    collection.add(torch.tensor([[math.nan, 1.0], [math.inf, 0.0], [3e38, 3e38], [0.0, 0.0]]))
+    assert torch.equal(collection.publishable(2), torch.zeros(2))
+    assert one.dropped == 3
+
+
+def test_the_divisor_is_the_expected_cohort_not_the_realised_one():
+    collection = channel(tasks=10, sampler=Poisson(0.5)).open(0, 1)
+    collection.add(torch.full((1, 1), 0.5))
+    assert float(collection.publishable(1)) == pytest.approx(0.5 / 5)
+
+
+def test_noise_has_the_standard_deviation_the_accountant_was_told():
+    noise, clip, tasks = 3.0, 0.7, 50
+    collection = channel(tasks=tasks, noise=noise, clip=clip, seed=None).open(0, 1)
+    drawn = collection.publishable(200_000) * tasks
+    assert float(drawn.std()) == pytest.approx(noise * clip, rel=0.02)
+    assert abs(float(drawn.mean())) < 0.05
+
+
+def test_an_empty_cohort_is_still_a_booked_noisy_release():
+    one = channel(noise=1.0)
+    drawn = one.open(0, 1).publishable(5)
+    assert len(one.ledger) == 1
+    assert (drawn != 0).all()
+
+
+def test_the_ledger_is_written_before_the_noise_is_drawn(tmp_path, monkeypatch):
+    path, seen = tmp_path / "ledger.jsonl", []
+    one = channel(noise=1.0, seed=None, ledger=Ledger.at(path))
+    draw = Randomness.normal
+
+    def spy(self, *args):
+        seen.append(len(path.read_text().splitlines()))
+        return draw(self, *args)
+
+    monkeypatch.setattr(Randomness, "normal", spy)
+    for round in range(3):
+        one.open(round, 3).publishable(2)
+    assert seen == [1, 2, 3]
+
+
+def test_a_collection_releases_once_and_its_sum_cannot_be_read():
+    collection = channel(noise=0.0).open(0, 1)
+    collection.add(torch.ones(4, 2) / 2)
+    assert float(collection.publishable(2)[0]) == 0.5
+    assert float(collection.publishable(2)[0]) == 0  # booked again, and empty
+    assert not [name for name in vars(collection) if not name.startswith("_Collection__")]
+
+
+def test_the_budget_stops_the_run_before_it_is_passed():
+    sampler = Poisson(0.5)
+    one = channel(sampler=sampler, noise=5.0, seed=None)
+    one.budget = Budget(1.0, 1e-3, "add-remove")
+    done = 0
+    with pytest.raises(BudgetSpent, match="would pass the budget"):
+        for round in range(1000):
+            one.open(round, 1000).publishable(1)
+            done += 1
+    within = spent({Release(sampler, 5.0): done}, 1e-3, "add-remove").epsilon
+    beyond = spent({Release(sampler, 5.0): done + 1}, 1e-3, "add-remove").epsilon
+    assert within <= 1.0 < beyond
+
+
+RUNS = 20_000
+
+
+def scores(one: Channel, worst: torch.Tensor, present: bool) -> np.ndarray:
+    """What an observer of one release sees along the direction of the task under attack."""
+    direction = worst / worst.norm()
+    found = np.empty(RUNS)
+    others = torch.full((3, len(worst)), 0.1)
+    everyone = torch.cat([others, worst.unsqueeze(0)])
+    for run in range(RUNS):
+        members = torch.from_numpy(one.cohort(run))
+        rows = everyone[members] if present else everyone[members[members < 3]]
+        collection = one.open(run, RUNS)
+        collection.add(rows)
+        found[run] = float(collection.publishable(len(worst)) @ direction)
+    return found
+
+
+def attack(noise: float) -> tuple[float, float]:
+    """The promised ε of one release, and the ε that an attacker proves."""
+    sampler, delta = Poisson(0.8), 1e-3
+    worst = torch.tensor([1e4, -1e4, 1e4])
+    one = channel(tasks=4, sampler=sampler, noise=noise, seed=None)
+    proved = lower_bound(scores(one, worst, True), scores(one, worst, False), delta)
+    return spent({Release(sampler, noise): 1}, delta, "add-remove").epsilon, proved
+
+
+def test_attack_the_release_with_the_worst_task():
+    promised, proved = attack(noise=1.0)
+    assert 0.3 * promised < proved <= promised  # strong enough to be worth failing
+
+
+def test_attack_succeeds_when_clipping_is_removed(monkeypatch):
+    def unclipped(self, contributions):
+        self._Collection__sum = contributions.sum(dim=0)
+
+    monkeypatch.setattr(Collection, "add", unclipped)
+    promised, proved = attack(noise=1.0)
+    assert proved > promised
+
+
+def test_attack_succeeds_when_the_noise_is_halved(monkeypatch):
+    draw = Randomness.normal
+    monkeypatch.setattr(Randomness, "normal", lambda self, *args: draw(self, *args) / 2)
+    promised, proved = attack(noise=1.0)
+    assert proved > promised

@@ -1,0 +1,114 @@
+"""The ledger is written first, survives a torn write, and decides ε alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tacit import Privacy, TacitError
+from tacit.privacy import Everyone, FixedSize, Ledger, Poisson, Release, guarantee
+
+
+def test_entries_are_on_disk_when_book_returns_and_come_back(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger.at(path)
+    for round, sampler in enumerate((Poisson(0.5), FixedSize(3, 9), Everyone(), Poisson(0.5))):
+        ledger.book(round, Release(sampler, 4.0), repeatable=False, clip=1.0)
+        assert len(path.read_text().splitlines()) == round + 1
+    again = Ledger.at(path)
+    assert again.releases() == ledger.releases()
+    assert again.releases()[Release(Poisson(0.5), 4.0)] == 2
+
+
+def test_a_torn_last_line_is_cut_off_and_a_damaged_middle_is_an_error(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger.at(path)
+    ledger.book(0, Release(Poisson(0.5), 4.0), repeatable=False)
+    whole = path.read_text()
+    path.write_text(whole + whole[: len(whole) // 2])
+    torn = Ledger.at(path)
+    assert len(torn) == 1
+    torn.book(1, Release(Poisson(0.5), 4.0), repeatable=False)
+    assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [0, 1]
+    path.write_text("{broken\n" + whole)
+    with pytest.raises(TacitError, match="line 1 is damaged"):
+        Ledger.at(path)
+
+
+def test_only_a_seeded_round_may_repeat_without_being_booked_again():
+    ledger = Ledger()
+    for _ in range(2):
+        ledger.book(0, Release(Poisson(0.5), 4.0), repeatable=True)
+    assert len(ledger) == 1
+    for _ in range(2):
+        ledger.book(1, Release(Poisson(0.5), 4.0), repeatable=False)
+    assert len(ledger) == 3
+
+
+def promise(**changes):
+    settings = {
+        "channel": "billboard",
+        "privacy": Privacy(noise=10.0, delta=0.005),
+        "tasks": 205,
+        "sampler": Poisson(0.49),
+        "clip": 0.2,
+        "seeded": False,
+    }
+    return guarantee({Release(Poisson(0.49), 10.0): 1000}, **(settings | changes))
+
+
+def test_the_guarantee_says_everything_in_words_and_as_json():
+    text, data = str(promise()), promise().to_json()
+    for words in (
+        "ε=4.6",
+        "δ=0.005",
+        "any one task added or removed",
+        "Poisson cohorts q=0.49",
+        "1000 releases",
+        "PLD accountant",
+        "protects each task from all others together",
+    ):
+        assert words in text
+    assert data["private"] is True
+    assert data["epsilon"] == pytest.approx(4.62, abs=0.02)
+    assert {"delta", "neighbours", "sampling", "accountant", "releases"} <= data.keys()
+
+
+def test_epsilon_is_never_rounded_down_in_words():
+    shown = float(str(promise()).split("ε=")[1].split(" ")[0])
+    assert shown >= promise().epsilon
+
+
+def test_what_voids_the_guarantee_is_said():
+    seeded = promise(seeded=True)
+    assert not seeded.private
+    assert "reproducible, not private" in str(seeded)
+    leaky = promise(leaks=("scaling was fitted over all tasks",))
+    assert not leaky.private
+    assert "not private: scaling was fitted over all tasks" in str(leaky)
+    exact = promise(privacy=None)
+    assert not exact.private
+    assert exact.to_json()["epsilon"] is None
+    assert "no privacy (ε=∞)" in str(exact)
+
+
+def test_delta_defaults_to_a_tenth_of_a_task():
+    assert Privacy(epsilon=1.0).delta_for(200) == pytest.approx(1 / 2000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({}, "one of the two"),
+        ({"epsilon": 1.0, "noise": 1.0}, "one of the two"),
+        ({"epsilon": -1.0}, "positive"),
+        ({"noise": -1.0}, "zero or a positive"),
+        ({"epsilon": 1.0, "delta": 1.5}, "between 0 and 1"),
+        ({"epsilon": 1.0, "neighbours": "near"}, "add-remove or replace"),
+        ({"epsilon": 1.0, "sampling": "some"}, "choose one of"),
+    ],
+)
+def test_impossible_promises_are_refused(wrong, words):
+    with pytest.raises(TacitError, match=words):
+        Privacy(**wrong)

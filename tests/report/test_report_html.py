@@ -1,0 +1,208 @@
+"""The HTML report: says what must be said, shows what is there, lets nothing in or out."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tacit.errors import TacitError
+from tacit.report import write_html
+from tacit.report.html import page
+
+VOID = {"meta", "br", "use", "path"}
+
+
+class Balanced(HTMLParser):
+    """Checks that tags are closed in order and collects ids and references."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self._note(tag, attrs)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self._note(tag, attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def _note(self, tag, attrs):
+        self.seen.append(tag)
+        self.ids += [value for key, value in attrs if key == "id"]
+        self.links += [value for key, value in attrs if key in ("href", "xlink:href", "src")]
+
+
+def parsed(text: str) -> Balanced:
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    return parser
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("baselines", [True, False])
+def test_page_is_whole_and_loads_nothing(make, kind, baselines):
+    text = page(make(kind=kind, baselines=baselines))
+    found = parsed(text)
+    assert len(found.ids) == len(set(found.ids))
+    assert all(link.removeprefix("#") in found.ids for link in found.links)
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(found.seen)
+    assert not re.findall(r"https?:|//[a-z]|@import|url\((?!#)", text)
+    assert "default-src 'none'" in text
+
+
+def test_guarantee_in_full(make):
+    result = make()
+    text = page(result)
+    for word in (
+        "Private: the promise below holds", 'class="box green"', "ε = 1.98", "δ = 0.00154",
+        "odds that a given task took part", "e<sup>ε</sup> = 7.3", "Any one task added or removed",
+        "Poisson cohorts q=0.5", "PLD", "200 noisy sums", "13.1 times the clip of 0.5",
+        "Protects each task from all others together", "The machine that sums sees",
+        "The schema and the category names are public", result["guarantee"]["in_words"],
+    ):  # fmt: skip
+        assert word in text, word
+    assert "not private" not in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("state", "colour", "words"),
+    [
+        ("seeded", "amber", "Reproducible, not private: the noise comes from a seed"),
+        ("leaks", "amber", "Not private: something was computed over several tasks"),
+        ("weak", "amber", "That is a weak promise"),
+        ("none", "red", "No privacy"),
+        ("alone", "green", "Nothing released: every task trained alone"),
+    ],
+)
+def test_other_states_are_said_aloud(make, state, colour, words):
+    text = page(make(state=state))
+    assert f'class="box {colour}"' in text
+    assert words in text
+    assert "Private: the promise below holds" not in text
+    assert ('class="figures void"' in text) == (state in ("seeded", "leaks"))
+
+
+def test_leaks_are_listed_and_no_privacy_has_no_epsilon(make):
+    leak = "Scaling was fitted over all tasks without noise"
+    assert f'<dd class="bad"><ul><li>{leak}</li></ul></dd>' in page(make(state="leaks"))
+    text = page(make(state="none"))
+    assert "ε = ∞" in text
+    assert "ε spent" not in text
+    assert "ε spent so far" in page(make())
+
+
+def test_every_block_of_scores_is_labelled(make):
+    result = make()
+    result["metrics"]["label"] = "not covered by the <guarantee>"
+    text = page(result)
+    blocks = text.split("<h2>")[2:]  # the first is the guarantee
+    assert len(blocks) == 6
+    for block in blocks[:-1]:  # the last holds settings, no scores
+        assert "<b>Not covered by the &lt;guarantee&gt;</b>: computed from private data" in block
+
+
+def test_names_are_escaped_everywhere(make):
+    evil = "<script>alert('x')</script>&$a_b$ 学校"
+    result = make(tasks=12, losers=12)
+    for block in (result["metrics"], *result["metrics"]["baselines"].values()):
+        block["per_task"] = {
+            (evil if name == "school-3" else name): scores
+            for name, scores in block["per_task"].items()
+        }
+    result["federation"]["source"] = evil
+    result["federation"]["features"] = [evil]
+    result["config"] |= {"method": evil, evil: evil}
+    result["guarantee"] |= {"assumptions": [evil], "leaks": [evil], "in_words": evil}
+    result["guarantee"] |= {"protects": evil, "trusts": evil, "sampling": evil, "accountant": evil}
+    result["metrics"]["baselines"][evil] = result["metrics"]["baselines"]["global"]
+    result["stopped"] = evil
+    text = page(result)
+    assert "script" not in parsed(text).seen
+    assert "<script" not in text.lower()
+    assert text.count("&lt;script&gt;alert") > 10
+
+
+def test_missing_baselines_leave_their_parts_out(make):
+    for result in (make(baselines=False), make()):
+        if "baselines" in result["metrics"]:
+            result["metrics"]["baselines"] = {}
+        text = page(result)
+        assert "The tasks that lose" not in text
+        assert "better than alone" not in text
+        assert "Each task alone" not in text
+        assert "without that baseline" in text
+        assert "school-65" in text
+
+
+def test_losers_in_words_and_numbers(make):
+    text = page(make(losers=0, kind="binary"))
+    assert "of 65 tasks, none loses" in text
+    assert "costs no privacy" in text
+    one = page(make(losers=1))
+    assert "1 of 65 tasks loses, by " in one
+    lost = one.split("The tasks that lose")[1].split("<h2>")[0]
+    assert "school-1<" in lost
+    assert lost.count("<tr>") == 2  # the head and one task
+    assert "costs no privacy" in lost
+    many = page(make(losers=40)).split("The tasks that lose")[1].split("<h2>")[0]
+    assert "40 of 65 tasks lose" in many
+    assert many.count("<tr>") == 16
+
+
+def test_null_scores_do_not_stop_the_report(make):
+    result = make(tasks=20, losers=2, kind="binary")
+    result["metrics"]["per_task"]["school-9"]["accuracy"] = None
+    text = page(result)
+    assert "3 of 20 tasks lose" in text
+    assert "no usable score" in text
+    for name in result["metrics"]["overall"]:
+        result["metrics"]["overall"][name] = None
+    for block in (result["metrics"], *result["metrics"]["baselines"].values()):
+        for scores in block["per_task"].values():
+            scores["accuracy"] = None
+    for point in result["curve"]:
+        point["accuracy"] = point["loss"] = None
+    text = page(result)
+    parsed(text)
+    assert "nan" not in text.lower()
+    assert "How it learned" not in text
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3000])
+def test_few_and_many_tasks(make, tasks):
+    text = page(make(tasks=tasks, kind="binary"))
+    parsed(text)
+    assert ("Darker cells hold more tasks" in text) == (tasks == 3000)
+    assert len(text) < 400_000
+    if tasks == 3000:
+        listed = text.split("<h2>All tasks</h2>")[1].split("<h2>")[0]
+        assert listed.count("<tr>") == 501
+        assert "The first 500 of 3" in listed
+
+
+def test_same_result_same_bytes(make, tmp_path):
+    one = write_html(make(), tmp_path / "deep" / "a.html", date="2025-01-31")
+    two = write_html(make(), tmp_path / "b.html", date="2025-01-31")
+    assert one.read_bytes() == two.read_bytes()
+    assert "2025-01-31" in one.read_text(encoding="utf-8")
+
+
+def test_the_result_is_not_changed(make):
+    result = make()
+    page(result)
+    assert result == make()
+
+
+def test_a_path_that_cannot_be_written_is_a_sentence(make, tmp_path):
+    with pytest.raises(TacitError, match="cannot write the report"):
+        write_html(make(), tmp_path)
