@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+
+from tacit.report.html import page
 
 STATES = ("private", "weak", "seeded", "leaks", "none", "alone")
 
@@ -139,3 +143,9 @@ def fake_result(
 @pytest.fixture
 def make() -> Make:
     return fake_result
+
+
+@pytest.fixture(scope="session")
+def rendered() -> Callable[..., str]:
+    """Pages of untouched fake results: those that several tests look at are drawn once."""
+    return functools.cache(lambda **chosen: page(fake_result(**chosen)))

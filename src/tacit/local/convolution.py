@@ -1,236 +1,196 @@
-"""Convolutions that stay fast when every task has its own weights."""
+"""Convolutions that stay fast when every task has its own weights.
+
+FIGURES
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 Pair = tuple[int, int]
 
-# Below this many values per kernel row, a product per row is too thin to be worth its call.
+# With fewer values than this in a kernel row, one product per kernel row is too thin to pay.
 _THIN_ROW = 48
 
 
-def _pair(value: Any) -> Pair:
-    """The (height, width) form of an argument that may also be one number or a sequence of one."""
-    if isinstance(value, int):
-        return value, value
-    first, *rest = value
-    return int(first), int(rest[0] if rest else first)
-
-
-@dataclass(frozen=True)
-class _Lowering:
-    """How a convolution over already padded images becomes matrix products.
-
-    Images are [task, batch, channel, height, width] with channels innermost in memory where they
-    leave here. Wide layers unfold along the width only: one product per kernel row then adds into
-    the result, and the unfolded copy is smaller by the kernel's height. Thin ones (few channels,
-    such as a first layer) unfold in both directions, with the pixels innermost, for one product.
-    """
+class _Geometry(NamedTuple):
+    """The sizes of a convolution over padded images; flat, so that an operator can take it."""
 
     batch: int
     channels: int
-    size: Pair
-    kernel: Pair
-    stride: Pair
-    dilation: Pair
-
-    @property
-    def reach(self) -> Pair:
-        """How many pixels the kernel spans in each direction."""
-        (high, wide), (down, across) = self.kernel, self.dilation
-        return (high - 1) * down + 1, (wide - 1) * across + 1
+    height: int
+    width: int
+    kernel_height: int
+    kernel_width: int
+    stride_down: int
+    stride_across: int
+    dilation_down: int
+    dilation_across: int
 
     @property
     def output(self) -> Pair:
-        (high, wide), (down, across), (rows, columns) = self.size, self.stride, self.reach
-        return (high - rows) // down + 1, (wide - columns) // across + 1
+        span_down, span_across = self.span
+        return (
+            (self.height - span_down) // self.stride_down + 1,
+            (self.width - span_across) // self.stride_across + 1,
+        )
 
     @property
-    def thin(self) -> bool:
-        return self.kernel[1] * self.channels < _THIN_ROW
-
-    def unfold(self, images: Tensor) -> Tensor:
-        """Thin: [task, channel * kernel, pixel]; wide: [task, phase, row, batch, column, k * c].
-
-        A wide layer's image rows are sorted by phase, their number modulo the stride, so that the
-        rows any one kernel row meets lie next to each other and form a matrix without a copy.
-        """
-        (rows, columns), (down, across), (apart, aside) = self.reach, self.stride, self.dilation
-        tasks = images.shape[0]
-        if self.thin:
-            windows = images.transpose(1, 2).unfold(3, rows, down).unfold(4, columns, across)
-            windows = windows[..., ::apart, ::aside].permute(0, 1, 5, 6, 2, 3, 4)
-            return windows.reshape(tasks, -1, self.batch * self.output[0] * self.output[1])
-        strips = self._strips(images, tasks)
-        by_row = images.permute(0, 3, 1, 4, 2).unfold(3, columns, across)[..., ::aside].mT
-        for phase in range(down):
-            part = by_row[:, phase::down]
-            strips[:, phase, : part.shape[1]].copy_(part)
-        return strips.flatten(-2)
-
-    def _strips(self, like: Tensor, tasks: int) -> Tensor:
-        down, width = self.stride[0], self.kernel[1]
-        rows = -(-self.size[0] // down)
-        return like.new_empty(tasks, down, rows, self.batch, self.output[1], width, self.channels)
-
-    def factors(self, unfolded: Tensor) -> list[Tensor]:
-        """The left factor [task, pixel, k] of each product, as views."""
-        if self.thin:
-            return [unfolded.mT]
-        starts = (divmod(row * self.dilation[0], self.stride[0]) for row in range(self.kernel[0]))
-        return [
-            unfolded[:, phase, start : start + self.output[0]].flatten(1, 3)
-            for start, phase in starts
-        ]
-
-    def fold(self, unfolded: Tensor) -> Tensor:
-        """The transpose of unfold: sums every copy of a pixel back into that pixel."""
-        tasks, (high, wide), (down, across) = unfolded.shape[0], self.output, self.stride
-        if self.thin:
-            parts = unfolded.view(tasks, self.channels, *self.kernel, self.batch, high, wide)
-            images = unfolded.new_zeros(tasks, self.channels, self.batch, *self.size)
-            for row in range(self.kernel[0]):
-                for column in range(self.kernel[1]):
-                    met = images[..., self._met(0, row), self._met(1, column)]
-                    met += parts[:, :, row, column]
-            return images.transpose(1, 2)
-        images = unfolded.new_zeros(tasks, self.batch, *self.size, self.channels)
-        by_row = images.transpose(1, 2)
-        parts = unfolded.unflatten(-1, (self.kernel[1], self.channels))
-        for phase in range(down):
-            of_phase = by_row[:, phase::down]
-            for column in range(self.kernel[1]):
-                met = of_phase[:, :, :, self._met(1, column)]
-                met += parts[:, phase, : of_phase.shape[1], :, :, column]
-        return images.permute(0, 1, 4, 2, 3)
-
-    def _met(self, axis: int, tap: int) -> slice:
-        """The pixels along an axis that one kernel position meets."""
-        start, step = tap * self.dilation[axis], self.stride[axis]
-        return slice(start, start + (self.output[axis] - 1) * step + 1, step)
-
-    def weights(self, weight: Tensor) -> Tensor:
-        """The right factors [task, product, k, filter] for weights [task, filter, c, h, w]."""
-        if self.thin:
-            return weight.flatten(2).mT.unsqueeze(1)
-        return weight.permute(0, 3, 4, 2, 1).flatten(2, 3)
-
-    def weight_gradient(self, factors: Tensor) -> Tensor:
-        """The inverse of weights."""
-        if self.thin:
-            return factors.squeeze(1).mT.unflatten(2, (self.channels, *self.kernel))
-        return factors.unflatten(2, (self.kernel[1], self.channels)).permute(0, 4, 3, 1, 2)
-
-    def to_images(self, pixels: Tensor) -> Tensor:
-        high, wide = self.output
-        if self.thin:
-            images = pixels.unflatten(1, (self.batch, high, wide))
-        else:
-            images = pixels.unflatten(1, (high, self.batch, wide)).transpose(1, 2).contiguous()
-        return images.permute(0, 1, 4, 2, 3)
-
-    def to_pixels(self, images: Tensor) -> Tensor:
-        order = (0, 1, 3, 4, 2) if self.thin else (0, 3, 1, 4, 2)
-        return images.permute(order).flatten(1, 3)
+    def span(self) -> Pair:
+        """How many pixels the dilated kernel covers."""
+        return (
+            (self.kernel_height - 1) * self.dilation_down + 1,
+            (self.kernel_width - 1) * self.dilation_across + 1,
+        )
 
 
-def _over_tasks(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    """A vmap rule for functions whose tensors lead with tasks: mapped copies are further tasks."""
-    count = info.batch_size
+def _strips(images: Tensor, of: _Geometry) -> Tensor:
+    """Unfolds [task, batch, c, h, w] along the width: [task, phase, row, batch, column, k * c].
 
-    def joined(argument: Any, dim: int | None) -> Any:
+    Image rows are sorted by phase, their number modulo the stride, so that the rows met by any
+    one kernel row lie next to each other: they form a matrix without a copy, and the unfolded
+    images are smaller than those of a full im2col by the height of the kernel.
+    """
+    windows = images.permute(0, 3, 1, 4, 2).unfold(3, of.span[1], of.stride_across)
+    windows = windows[..., :: of.dilation_across].mT
+    rows = -(-of.height // of.stride_down)
+    strips = images.new_empty(len(images), of.stride_down, rows, *windows.shape[2:])
+    for phase in range(of.stride_down):
+        part = windows[:, phase :: of.stride_down]
+        strips[:, phase, : part.shape[1]] = part
+    return strips.flatten(-2)
+
+
+def _summed_strips(strips: Tensor, of: _Geometry) -> Tensor:
+    """The transpose of `_strips`: every copy of a pixel is added back into that pixel."""
+    images = strips.new_zeros(len(strips), of.batch, of.height, of.width, of.channels)
+    copies = strips.unflatten(-1, (of.kernel_width, of.channels))
+    for phase in range(of.stride_down):
+        rows = images.transpose(1, 2)[:, phase :: of.stride_down]
+        reach = (of.output[1] - 1) * of.stride_across + 1
+        for tap in range(of.kernel_width):
+            start = tap * of.dilation_across
+            met = rows[:, :, :, start : start + reach : of.stride_across]
+            met += copies[:, phase, : rows.shape[1], :, :, tap]
+    return images.permute(0, 1, 4, 2, 3)
+
+
+def _by_kernel_row(strips: Tensor, of: _Geometry) -> list[Tensor]:
+    """For each kernel row, a view of the strips it meets: [task, row * batch * column, k * c]."""
+    places = (divmod(row * of.dilation_down, of.stride_down) for row in range(of.kernel_height))
+    rows = of.output[0]
+    return [strips[:, phase, start : start + rows].flatten(1, 3) for start, phase in places]
+
+
+def _filters(weight: Tensor) -> tuple[Tensor, ...]:
+    """For each kernel row, the filters as a matrix: [task, k * c, filter]."""
+    return weight.permute(0, 3, 4, 2, 1).flatten(2, 3).unbind(1)
+
+
+def _gradients(
+    gradient: Tensor, weight: Tensor, strips: Tensor, sizes: list[int], for_images: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For images (empty unless asked for), weight and bias; the task axis leads everywhere."""
+    of = _Geometry(*sizes)
+    pixels = gradient.permute(0, 3, 1, 4, 2).flatten(1, 3)
+    to_weight = torch.stack([row.mT @ pixels for row in _by_kernel_row(strips, of)], dim=1)
+    to_weight = to_weight.unflatten(2, (of.kernel_width, of.channels)).permute(0, 4, 3, 1, 2)
+    to_images = gradient.new_empty(len(gradient), 0)
+    if for_images:
+        to_strips = torch.zeros_like(strips)
+        for row, filters in zip(_by_kernel_row(to_strips, of), _filters(weight), strict=True):
+            row.baddbmm_(pixels, filters.mT)
+        to_images = _summed_strips(to_strips, of)
+    return to_images, to_weight, pixels.sum(dim=1)
+
+
+def _with_more_tasks(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
+    """A vmap rule for functions whose task axis leads: what is mapped over are further tasks."""
+
+    def merged(argument: Any, dim: int | None) -> Any:
         if not isinstance(argument, Tensor):
             return argument
         if dim is None:
-            return argument.expand(count, *argument.shape).flatten(0, 1)
+            return argument.expand(info.batch_size, *argument.shape).flatten(0, 1)
         return argument.movedim(dim, 0).flatten(0, 1)
 
-    outputs = function.apply(*map(joined, arguments, in_dims))
-    apart = tuple(None if out is None else out.unflatten(0, (count, -1)) for out in outputs)
-    return apart, tuple(None if out is None else 0 for out in apart)
+    outputs = function(*map(merged, arguments, in_dims))
+    return tuple(out.unflatten(0, (info.batch_size, -1)) for out in outputs), (0,) * len(outputs)
+
+
+# An operator rather than a second autograd.Function: under vmap(grad(...)) it costs far less
+# to call, which is what limits small chunks of tasks and any accelerator.
+torch.library.define(
+    "tacit::convolution_gradients",
+    "(Tensor gradient, Tensor weight, Tensor strips, int[] sizes, bool for_images)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+torch.library.impl("tacit::convolution_gradients", "CompositeExplicitAutograd", _gradients)
+torch.library.register_vmap(
+    "tacit::convolution_gradients",
+    lambda *given: _with_more_tasks(torch.ops.tacit.convolution_gradients, *given),
+)
 
 
 class _Convolution(torch.autograd.Function):
-    """Images and weights, each with a leading task axis, to images and the unfolded input."""
+    """Images, filters and bias, all led by a task axis, to images and the strips they came from.
+
+    The result is [task, batch, filter, row, column] with filters innermost in memory, the layout
+    in which activations and pooling are fastest.
+    """
 
     @staticmethod
-    def forward(images: Tensor, weight: Tensor, bias: Tensor | None, how: _Lowering) -> Any:
-        unfolded = how.unfold(images)
-        (left, *lefts), (right, *rights) = how.factors(unfolded), how.weights(weight).unbind(1)
+    def forward(images: Tensor, weight: Tensor, bias: Tensor | None, of: _Geometry) -> Any:
+        strips = _strips(images, of)
+        rows, filters = _by_kernel_row(strips, of), _filters(weight)
         if bias is None:
-            pixels = torch.bmm(left, right)
+            pixels = rows[0] @ filters[0]
         else:
-            pixels = torch.baddbmm(bias.unsqueeze(1), left, right)
-        for left, right in zip(lefts, rights, strict=True):
-            pixels.baddbmm_(left, right)
-        return how.to_images(pixels), unfolded
+            pixels = torch.baddbmm(bias.unsqueeze(1), rows[0], filters[0])
+        for row, matrix in zip(rows[1:], filters[1:], strict=True):
+            pixels.baddbmm_(row, matrix)
+        high, wide = of.output
+        pixels = pixels.unflatten(1, (high, of.batch, wide)).transpose(1, 2).contiguous()
+        return pixels.permute(0, 1, 4, 2, 3), strips
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, weight, bias, ctx.how = inputs
+        _, weight, bias, ctx.sizes = inputs
         ctx.has_bias = bias is not None
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
         ctx.save_for_backward(weight, output[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: None) -> Any:
-        weight, unfolded = ctx.saved_tensors
-        to_images, to_weight, to_bias = _Gradients.apply(
-            gradient, weight, unfolded, ctx.how, ctx.needs_input_grad[0]
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
+        for_images = ctx.needs_input_grad[0]
+        to_images, to_weight, to_bias = torch.ops.tacit.convolution_gradients(
+            gradient, *ctx.saved_tensors, list(ctx.sizes), for_images
         )
-        return to_images, to_weight, to_bias if ctx.has_bias else None, None
+        return to_images if for_images else None, to_weight, to_bias if ctx.has_bias else None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _over_tasks(_Convolution, info, in_dims, *arguments)
+        return _with_more_tasks(_Convolution.apply, info, in_dims, *arguments)
 
 
-class _Gradients(torch.autograd.Function):
-    """The gradients for images (where asked for), weights and bias: itself mappable, no more."""
-
-    @staticmethod
-    def forward(
-        gradient: Tensor, weight: Tensor, unfolded: Tensor, how: _Lowering, for_images: bool
-    ) -> Any:
-        pixels = how.to_pixels(gradient)
-        lefts = how.factors(unfolded)
-        to_weight = torch.stack([torch.bmm(left.mT, pixels) for left in lefts], dim=1)
-        to_images = None
-        if for_images:
-            spread = torch.zeros_like(unfolded)
-            rights = how.weights(weight).unbind(1)
-            for left, right in zip(how.factors(spread), rights, strict=True):
-                left.baddbmm_(pixels, right.mT)
-            to_images = how.fold(spread)
-        return to_images, how.weight_gradient(to_weight), pixels.sum(dim=1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _over_tasks(_Gradients, info, in_dims, *arguments)
+def _pair(value: Any) -> Pair:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
 
 
-def _padding(padding: Any, reach: Pair) -> tuple[int, int, int, int]:
-    """Zeros to add at the top, bottom, left and right."""
-    if padding == "valid":
-        return 0, 0, 0, 0
+def _pads(padding: Any, span: Pair) -> tuple[int, int, int, int]:
+    """Zeros at the left, right, top and bottom."""
     if padding == "same":
-        high, wide = reach[0] - 1, reach[1] - 1
-        return high // 2, high - high // 2, wide // 2, wide - wide // 2
-    down, across = _pair(padding)
-    return down, down, across, across
+        down, across = span[0] - 1, span[1] - 1
+        return across // 2, across - across // 2, down // 2, down - down // 2
+    down, across = (0, 0) if padding == "valid" else _pair(padding)
+    return across, across, down, down
 
 
 def conv2d(
@@ -242,39 +202,39 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """torch.conv2d by matrix products, or torch.conv2d itself in the cases not handled here."""
-    supported = (
-        input.ndim == 4
-        and weight.ndim == 4
-        and groups == 1
-        and input.shape[1] == weight.shape[1]
-        and input.dtype == weight.dtype
-        and input.is_floating_point()
-        and min(input.shape) > 0
-    )
-    if not supported:
+    """`torch.conv2d` as matrix products; cases not handled here go to `torch.conv2d` itself."""
+    kernel, (down, across), spacing = tuple(weight.shape[2:]), _pair(stride), _pair(dilation)
+    usual = input.ndim == weight.ndim == 4 and groups == 1 and input.shape[1] == weight.shape[1]
+    if not usual or input.dtype != weight.dtype or not input.is_floating_point():
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    kernel = (weight.shape[2], weight.shape[3])
-    stride, dilation = _pair(stride), _pair(dilation)
-    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilation))
-    top, bottom, left, right = _padding(padding, reach)
-    if kernel == (1, 1) and not any((top, bottom, left, right)):
-        pixels = input[..., :: stride[0], :: stride[1]].permute(0, 2, 3, 1)
-        return functional.linear(pixels, weight.flatten(1), bias).permute(0, 3, 1, 2)
-    if any((top, bottom, left, right)):
-        input = functional.pad(input.permute(0, 2, 3, 1), (0, 0, left, right, top, bottom))
-        input = input.permute(0, 3, 1, 2)
-    how = _Lowering(
-        input.shape[0], input.shape[1], (input.shape[2], input.shape[3]), kernel, stride, dilation
-    )
-    images, _ = _Convolution.apply(
-        input.unsqueeze(0), weight.unsqueeze(0), None if bias is None else bias.unsqueeze(0), how
-    )
-    return images.squeeze(0)
+    span = ((kernel[0] - 1) * spacing[0] + 1, (kernel[1] - 1) * spacing[1] + 1)
+    pads = _pads(padding, span)
+    high, wide = input.shape[2] + pads[2] + pads[3], input.shape[3] + pads[0] + pads[1]
+    refused = padding == "same" and (down, across) != (1, 1)
+    if refused or high < span[0] or wide < span[1] or not input.numel():
+        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    pixels = input.permute(0, 2, 3, 1)
+    if any(pads):
+        pixels = functional.pad(pixels, (0, 0, *pads))
+    if kernel == (1, 1):
+        pixels = functional.linear(pixels[:, ::down, ::across], weight.flatten(1), bias)
+        return pixels.permute(0, 3, 1, 2)
+    images = pixels.permute(0, 3, 1, 2)
+    of = _Geometry(*images.shape, *kernel, down, across, *spacing)
+    if kernel[1] * of.channels < _THIN_ROW and not input.requires_grad:
+        # A first layer, as a rule: one product, and autograd never has to undo the unfolding.
+        windows = images.transpose(0, 1).unfold(2, span[0], down).unfold(3, span[1], across)
+        windows = windows[..., :: spacing[0], :: spacing[1]].permute(0, 4, 5, 1, 2, 3)
+        pixels = functional.linear(windows.flatten(3).flatten(0, 2).mT, weight.flatten(1), bias)
+        return pixels.unflatten(0, (of.batch, *of.output)).permute(0, 3, 1, 2)
+    led = [None if part is None else part.unsqueeze(0) for part in (images, weight, bias)]
+    return _Convolution.apply(*led, of)[0].squeeze(0)
 
 
 class fast_convolutions(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.conv2d:
-            func = conv2d
-        return func(*args, **(kwargs or {}))
+    """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return (conv2d if func is torch.conv2d else func)(*args, **(kwargs or {}))

@@ -1,13 +1,14 @@
-"""The guarantee as a box that a privacy officer can read, question and sign."""
+"""The guarantee as a box that a privacy officer can sign, and the label of what it omits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.report.page import definitions, text
+from tacit.report.page import Markup, definitions, paragraph, text
 from tacit.report.words import (
     LEAKY,
+    NOT_PUBLISHED,
     SEEDED,
     UNSURE,
     count,
@@ -32,6 +33,15 @@ def guarantee_box(guarantee: Mapping[str, Any]) -> str:
         f"{definitions(_facts(guarantee))}"
         f'<p class="sentence">In one sentence: {text(guarantee.get("in_words", ""))}</p></section>'
     )
+
+
+def uncovered(result: Mapping[str, Any]) -> str:
+    """The label that every figure computed over several tasks carries."""
+    label = result["metrics"].get("label") or "not covered by the guarantee"
+    label = label[:1].upper() + label[1:]
+    # A label that already explains itself is left alone.
+    rest = "" if ":" in label else f": {NOT_PUBLISHED}."
+    return paragraph(Markup(f"<b>{text(label)}</b>{text(rest)}"), "uncovered")
 
 
 def _figures(guarantee: Mapping[str, Any]) -> str:

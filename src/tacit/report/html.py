@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.report import plots
-from tacit.report.box import guarantee_box
+from tacit.report.box import guarantee_box, uncovered
 from tacit.report.page import (
     Markup,
     definitions,
@@ -34,7 +34,7 @@ from tacit.report.scores import (
     score,
     task_score,
 )
-from tacit.report.words import NOT_PUBLISHED, NOTHING, count, plain, plural, share
+from tacit.report.words import NOTHING, count, plain, plural, share
 
 LOSERS = 15
 LISTED = 500
@@ -79,15 +79,6 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
     return document(f"{title} · tacit report", "\n".join(part for part in content if part), footer)
 
 
-def uncovered(result: Mapping[str, Any]) -> str:
-    """The label that every figure computed over several tasks carries."""
-    label = result["metrics"].get("label") or "not covered by the guarantee"
-    label = label[:1].upper() + label[1:]
-    # A label that already explains itself is left alone.
-    rest = "" if ":" in label else f": {NOT_PUBLISHED}."
-    return paragraph(Markup(f"<b>{text(label)}</b>{text(rest)}"), "uncovered")
-
-
 def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> str:
     federation = result["federation"]
     rows = sum(federation.get("rows", {}).values())
@@ -124,6 +115,10 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
             row += [NOTHING, NOTHING] if compared is None else _won(compared)
     part = metrics.get("part", "test")
     said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
+    if baseline(result, "global"):
+        said.append(
+            "The one model for all tasks was trained with the cohorts and noise of this run."
+        )
     note = paragraph(" ".join(filter(None, said)), "note")
     alone = "" if tasks is not None else paragraph(
         "No comparison with training alone: this run was made without that baseline.", "note"
@@ -159,18 +154,20 @@ def _curve(result: Mapping[str, Any]) -> str:
     if fig is None:
         return ""
     spent = any(number(point.get("epsilon")) > 0 for point in result["curve"])
+    # Another part than the one above, so the baselines' scores would not belong on this axis.
+    part = "validation" if result["federation"].get("rows", {}).get("validation") else "training"
     caption = (
-        "Score of the personal models after each round (left), and the ε spent by then (right)."
+        f"Score of the personal models on {part} rows (left), and the ε spent by then (right)."
         if spent
-        else "Score of the personal models after each round."
+        else f"Score of the personal models on {part} rows."
     )
     title = "How it learned, and what that cost" if spent else "How it learned"
     return f"<h2>{title}</h2>" + uncovered(result) + drawing(fig, "curve", caption)
 
 
 def _against_alone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) -> str:
-    if tasks is None or not len(tasks):
-        return ""
+    if tasks is None or not (tasks.gaining or tasks.losing):
+        return ""  # a run of the baseline itself: there is nothing to see
     crowd = int(tasks.finite.sum()) > plots.CROWD
     side = "Above" if kind.higher else "Below"
     marks = (
@@ -290,4 +287,6 @@ def _settings(result: Mapping[str, Any]) -> str:
         facts.append(("features", ", ".join(map(str, features[:20])) + rest, ""))
     facts += [(str(key).replace("_", " "), plain(v), "") for key, v in result["config"].items()]
     facts += [(str(key).replace("_", " "), plain(v), "") for key, v in timing.items()]
+    if result.get("dropped_contributions"):
+        facts.append(("dropped contributions", count(result["dropped_contributions"]), ""))
     return "<h2>Settings and timing</h2>" + definitions(facts)

@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tacit.report.scores import Comparison, Score, baseline, number, overall_score, score
+from tacit.report.scores import Comparison, Score, number, overall_score, score
 from tacit.report.svg import GAIN, GRID, INK, LOSS, MUTED, SPENT, WIDE, axes, figure, quiet
 from tacit.report.words import count, epsilon_text, plural
 
@@ -43,8 +43,7 @@ def learning_curve(result: Mapping[str, Any]) -> Figure | None:
     ax.set_ylabel(f"{kind.axis}\n{kind.better}", color=GAIN)
     ax.set_xlim(rounds[0], rounds[-1])
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if kind.name == overall_score(result).name:
-        _baseline_lines(ax, result, kind, values)
+    ax.margins(y=0.12)
     if spent:
         second = ax.twinx()
         second.set_facecolor("none")
@@ -74,38 +73,6 @@ def _curve_score(
         if np.isfinite(values).sum() >= 2:
             return kind, values
     return None, np.array([])
-
-
-def _baseline_lines(ax: Axes, result: Mapping[str, Any], kind: Score, curve: np.ndarray) -> None:
-    levels = []
-    for name, words in (("local", "alone"), ("global", "one model for all")):
-        level = number((baseline(result, name) or {}).get("overall", {}).get(kind.name))
-        if math.isfinite(level):
-            levels.append((level * kind.factor, words))
-    levels.sort()
-    for place, (level, words) in enumerate(levels):
-        ax.axhline(level, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)))
-        # The lower line is labelled below and the upper above, so that close lines stay apart.
-        below = place == 0 and len(levels) == 2
-        spot = _clear_of(curve * kind.factor, level)
-        ax.annotate(
-            words, (spot, level), xycoords=("axes fraction", "data"), color=MUTED, size=9,
-            xytext=(0, -3 if below else 3), textcoords="offset points", ha="center",
-            va="top" if below else "bottom",
-        )  # fmt: skip
-    ax.margins(y=0.12)
-
-
-def _clear_of(curve: np.ndarray, level: float) -> float:
-    """Where along the axis a label at `level` is farthest from the curve, as a share of it."""
-    spots = np.linspace(0.1, 0.85, 16)
-
-    def room(spot: float) -> float:
-        around = slice(int((spot - 0.1) * len(curve)), int((spot + 0.1) * len(curve)) + 1)
-        near = np.abs(curve[around] - level)
-        return float(np.nanmin(near)) if np.isfinite(near).any() else 0.0
-
-    return float(max(spots, key=room))
 
 
 def task_by_task(tasks: Comparison, kind: Score) -> Figure | None:

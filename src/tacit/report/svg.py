@@ -51,7 +51,7 @@ def quiet(ax: Axes, colour: str = MUTED) -> None:
 
 def svg(fig: Figure, name: str, description: str) -> str:
     """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
-    settings: Any = {"svg.fonttype": "none", "path.simplify": True}
+    settings: Any = {"svg.hashsalt": f"tacit-{name}", "svg.fonttype": "none", "path.simplify": True}
     buffer = io.StringIO()
     # Names may be in a script that the measuring font lacks; the browser's own font draws them.
     with matplotlib.rc_context(settings), warnings.catch_warnings():

@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tacit.report.box import uncovered
 from tacit.report.comparison import Group, groups
 from tacit.report.page import Markup, document, drawing, paragraph, save, table, text
 from tacit.report.scores import (
@@ -25,7 +26,7 @@ from tacit.report.scores import (
     task_score,
 )
 from tacit.report.tradeoff import tradeoff
-from tacit.report.words import NOT_PUBLISHED, NOTHING, count, delta_text, plural, share, state
+from tacit.report.words import NOTHING, count, delta_text, plural, share, state
 
 STYLE = {"green": "green", "amber": "bold yellow", "red": "bold red"}
 # Names and settings go in as Text: square brackets in a file's name are not rich's markup.
@@ -156,16 +157,14 @@ def _section(place: int, source: str, members: list[Group]) -> str:
     several = any(len(group.names) > 1 for group in members)
     bars = " Bars: one standard deviation over seeds, either side." if several else ""
     caption = f"{kind.words[:1].upper()}{kind.words[1:]} ({kind.better}) against ε.{bars}"
-    label = _label(members)
     said = [
         "Shaded: the best score." if best else "",
         "± is the standard deviation over runs that differ in their seed only." if several else "",
         EXPLAINED.get(kind.name, ""),
     ]
     note = paragraph(" ".join(filter(None, said)), "note") if any(said) else ""
-    outside = Markup(f"<b>{text(label[:1].upper() + label[1:])}</b>: {NOT_PUBLISHED}.")
     return (
-        f"<h2>{text(source)}</h2>" + paragraph(outside, "uncovered") + _warning(members)
+        f"<h2>{text(source)}</h2>" + uncovered(members[0].first) + _warning(members)
         + drawing(tradeoff(members), f"tradeoff{place}", caption)
         + table(head, rows, kind="left", mine=members.index(best) if best else None)
         + note + _names(members)
