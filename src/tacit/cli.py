@@ -167,6 +167,7 @@ def _train(
     from tacit.config import check, merge
     from tacit.report.tables import run_table
     from tacit.runtime.progress import Bar, silent
+    from tacit.runtime.store import replace
 
     config = check(merge(tables, flags))
     name = f"{config.method.name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -175,7 +176,7 @@ def _train(
     if not resume and (folder / "config.json").exists():
         raise TacitError(f"{folder} already holds a run: --resume {folder}, or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(config.to_json(), encoding="utf-8")
+    replace(folder / "config.json", config.to_json().encode())
     settings = config.run.model_dump(exclude={"out"})
     run = tacit.train(
         federation,

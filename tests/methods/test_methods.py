@@ -14,6 +14,7 @@ from torch import nn
 import tacit
 from tacit import PMTL, FedAvg, Local, TacitError
 from tacit.local.batches import draw
+from tacit.methods import Board
 from tacit.randomness import Randomness
 from tacit.runtime.train import train
 
@@ -173,7 +174,8 @@ def test_shrink_keeps_alone_near_the_start(make_federation):
 
 def test_step_size_halves():
     method = FedAvg(lr=0.8, halve_every=10)
-    assert [method.rate(round) for round in (0, 9, 10, 25)] == [0.8, 0.8, 0.4, 0.2]
+    rates = [float(method.rate(Board({}, round))) for round in (0, 9, 10, 25)]
+    assert rates == [0.8, 0.8, 0.4, 0.2]
 
 
 @pytest.mark.parametrize(

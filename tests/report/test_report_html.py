@@ -159,6 +159,23 @@ def test_losers_in_words_and_numbers(rendered):
     assert many.count("<tr>") == 16
 
 
+def test_a_run_of_the_baseline_itself_has_nothing_to_compare(make):
+    result = make(state="alone")
+    result["metrics"]["baselines"]["local"] = {
+        key: result["metrics"][key] for key in ("overall", "per_task")
+    }
+    text = page(result)
+    assert "Task by task" not in text
+    assert "none loses" in text
+
+
+def test_the_curve_says_which_rows_it_is_about(make, rendered):
+    assert "on validation rows" in rendered()
+    result = make()
+    result["federation"]["rows"]["validation"] = 0
+    assert "on training rows" in page(result)
+
+
 def test_null_scores_do_not_stop_the_report(make):
     result = make(tasks=20, losers=2, kind="binary")
     result["metrics"]["per_task"]["school-9"]["accuracy"] = None

@@ -5,6 +5,7 @@ FIGURES
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -180,8 +181,8 @@ class _Convolution(torch.autograd.Function):
         return _with_more_tasks(_Convolution.apply, info, in_dims, *arguments)
 
 
-def _pair(value: Any) -> Pair:
-    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
+def _pair(value: int | Sequence[int]) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
 def _pads(padding: Any, span: Pair) -> tuple[int, int, int, int]:
@@ -193,6 +194,22 @@ def _pads(padding: Any, span: Pair) -> tuple[int, int, int, int]:
     return across, across, down, down
 
 
+def _is_usual(
+    input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any
+) -> bool:
+    """Whether matrix products can do it; PyTorch does the rest, which includes every refusal."""
+    if input.ndim != 4 or weight.ndim != 4 or input.shape[1] != weight.shape[1] or groups != 1:
+        return False
+    if not input.numel() or not input.is_floating_point() or input.dtype != weight.dtype:
+        return False
+    if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype != weight.dtype):
+        return False
+    if isinstance(padding, str):
+        return padding == "valid" or (padding == "same" and _pair(stride) == (1, 1))
+    lengths = {len(sizes) for sizes in (stride, padding, dilation) if isinstance(sizes, Sequence)}
+    return lengths <= {1, 2} and min(*_pair(stride), *_pair(dilation)) > 0 <= min(_pair(padding))
+
+
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -202,25 +219,21 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`torch.conv2d` as matrix products; cases not handled here go to `torch.conv2d` itself."""
-    kernel, (down, across), spacing = tuple(weight.shape[2:]), _pair(stride), _pair(dilation)
-    usual = input.ndim == weight.ndim == 4 and groups == 1 and input.shape[1] == weight.shape[1]
-    if not usual or input.dtype != weight.dtype or not input.is_floating_point():
+    """`torch.conv2d` as matrix products where they can do it, else `torch.conv2d` itself."""
+    if not _is_usual(input, weight, bias, stride, padding, dilation, groups):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    (down, across), spacing, kernel = _pair(stride), _pair(dilation), tuple(weight.shape[2:])
     span = ((kernel[0] - 1) * spacing[0] + 1, (kernel[1] - 1) * spacing[1] + 1)
-    pads = _pads(padding, span)
-    high, wide = input.shape[2] + pads[2] + pads[3], input.shape[3] + pads[0] + pads[1]
-    refused = padding == "same" and (down, across) != (1, 1)
-    if refused or high < span[0] or wide < span[1] or not input.numel():
-        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    pixels = input.permute(0, 2, 3, 1)
+    pixels, pads = input.permute(0, 2, 3, 1), _pads(padding, span)
     if any(pads):
         pixels = functional.pad(pixels, (0, 0, *pads))
+    images = pixels.permute(0, 3, 1, 2)
+    if images.shape[2] < span[0] or images.shape[3] < span[1]:
+        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     if kernel == (1, 1):
         pixels = functional.linear(pixels[:, ::down, ::across], weight.flatten(1), bias)
         return pixels.permute(0, 3, 1, 2)
-    images = pixels.permute(0, 3, 1, 2)
-    of = _Geometry(*images.shape, *kernel, down, across, *spacing)
+    of = _Geometry._make((*images.shape, *kernel, down, across, *spacing))
     if kernel[1] * of.channels < _THIN_ROW and not input.requires_grad:
         # A first layer, as a rule: one product, and autograd never has to undo the unfolding.
         windows = images.transpose(0, 1).unfold(2, span[0], down).unfold(3, span[1], across)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, grad, vmap
 
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
@@ -70,18 +70,37 @@ class FlatModel:
         self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Weighted mean loss of one batch in training mode, and the buffers after it."""
-        named = {key: value.clone() for key, value in _unflatten(self._buffers, buffers).items()}
-        output = self._call(self._training, w, named, x)
-        after = _join(self._buffers, named, buffers)
-        return LOSSES[self.kind](output, y, weight), after
+        return self._loss(_unflatten(self._parameters, w), buffers, x, y, weight)
+
+    def gradient(
+        self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient of `loss`, and the buffers after it.
+
+        Taken by named parameter and joined: through the slices of the flat vector every layer's
+        gradient would be padded to the length of the whole.
+        """
+        named = _unflatten(self._parameters, w)
+        slopes, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight)
+        return _join(self._parameters, slopes, w), after
+
+    def _loss(
+        self, named: dict[str, Tensor], buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        kept = {key: value.clone() for key, value in _unflatten(self._buffers, buffers).items()}
+        output = self._call(self._training, named, kept, x)
+        return LOSSES[self.kind](output, y, weight), _join(self._buffers, kept, buffers)
 
     def predict(self, w: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
         """Raw outputs (predictions or logits) of one task's rows: [n] or [n, outputs]."""
-        return self._call(self._predicting, w, _unflatten(self._buffers, buffers), x)
+        named = _unflatten(self._parameters, w)
+        return self._call(self._predicting, named, _unflatten(self._buffers, buffers), x)
 
-    def _call(self, module: nn.Module, w: Tensor, buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def _call(
+        self, module: nn.Module, named: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor
+    ) -> Tensor:
         with fast_convolutions():
-            output = functional_call(module, {**_unflatten(self._parameters, w), **buffers}, (x,))
+            output = functional_call(module, {**named, **buffers}, (x,))
         flat = self.kind in ("regression", "binary") and output.ndim == 2
         return output.squeeze(1) if flat else output
 
@@ -130,9 +149,9 @@ class FlatModel:
         weight = torch.full((len(x),), 1.0 / len(x), device=x.device)
 
         def attempt(w: Tensor, buffers: Tensor, rows: Tensor) -> Tensor:
-            output = self._call(self._training, w, _unflatten(self._buffers, buffers.clone()), rows)
-            self._check_shape(output, len(x), outputs)
-            return torch.func.grad(self.loss, has_aux=True)(w, buffers, rows, y, weight)[0]
+            named, kept = _unflatten(self._parameters, w), _unflatten(self._buffers, buffers.clone())
+            self._check_shape(self._call(self._training, named, kept, rows), len(x), outputs)
+            return self.gradient(w, buffers, rows, y, weight)[0]
 
         try:
             stacked = self.start.expand(2, -1), self.buffers.expand(2, -1).clone()

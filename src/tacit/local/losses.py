@@ -15,7 +15,8 @@ from tacit.federation import Kind
 
 
 def squared(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    return ((output - y) ** 2 * weight).sum()
+    error = output - y
+    return (error * error * weight).sum()
 
 
 def binary(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:

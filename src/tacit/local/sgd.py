@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.func import grad
 
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
@@ -15,16 +13,15 @@ def sgd(
     w: Tensor,
     buffers: Tensor,
     batches: Batches,
-    lr: float,
+    lr: float | Tensor,
     *,
     pull: float = 0.0,
     towards: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
-    gradient = grad(model.loss, has_aux=True)
     for number in range(batches.steps):
-        slope, buffers = gradient(w, buffers, *batches.step(number))
+        slope, buffers = model.gradient(w, buffers, *batches.step(number))
         if pull and towards is not None:
             slope = slope + pull * (w - towards)
-        w = torch.add(w, slope, alpha=-lr)
+        w = w - lr * slope
     return w, buffers

@@ -31,7 +31,10 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Board:
-    """The billboard: public tensors by name, and the number of rounds published so far."""
+    """The billboard: public tensors by name, and the number of rounds published so far.
+
+    Inside `client`, `round` is a tensor like all others: compute with it, do not branch on it.
+    """
 
     tensors: dict[str, Tensor]
     round: int = 0
@@ -88,9 +91,11 @@ class Method(ABC):
         """Batches a task needs per round; more than `local_steps` if it trains several models."""
         return self.local_steps
 
-    def rate(self, round: int) -> float:
+    def rate(self, board: Board) -> float | Tensor:
         """The step size in this round."""
-        return self.lr * 0.5 ** (round // self.halve_every if self.halve_every else 0)
+        if self.halve_every is None:
+            return self.lr
+        return self.lr * 0.5 ** (board.round // self.halve_every)
 
     @abstractmethod
     def board(self, model: FlatModel) -> dict[str, Tensor]:

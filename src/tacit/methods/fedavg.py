@@ -34,7 +34,7 @@ class FedAvg(BillboardMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        rate = self.rate(board.round)
+        rate = self.rate(board)
         w, buffers = sgd(model, board["model"], state["buffers"], batches, rate)
         return {"buffers": buffers}, w - board["model"]
 

@@ -43,7 +43,7 @@ class Local(Method):
             state["w"],
             state["buffers"],
             batches,
-            self.rate(board.round),
+            self.rate(board),
             pull=self.shrink,
             towards=board["start"],
         )

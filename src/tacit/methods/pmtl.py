@@ -59,7 +59,7 @@ class PMTL(BillboardMethod):
             before,
             state["buffers"],
             batches,
-            self.rate(board.round),
+            self.rate(board),
             pull=self.pull,
             towards=mean,
         )

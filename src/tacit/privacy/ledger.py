@@ -70,6 +70,10 @@ class Ledger:
             counted[Release(sampler_from_json(entry["sampling"]), entry["noise_multiplier"])] += 1
         return counted
 
+    def before(self, round: int) -> int:
+        """Releases booked for earlier rounds (a round that was cut short may lie ahead)."""
+        return sum(entry["round"] < round for entry in self.entries)
+
     def __len__(self) -> int:
         return len(self.entries)
 

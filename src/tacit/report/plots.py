@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from tacit.report.scores import Comparison, Score, number, overall_score, score
 from tacit.report.svg import GAIN, GRID, INK, LOSS, MUTED, SPENT, WIDE, axes, figure, quiet
@@ -83,7 +83,8 @@ def task_by_task(tasks: Comparison, kind: Score) -> Figure | None:
     x, y = tasks.alone[seen] * kind.factor, tasks.personal[seen] * kind.factor
     both = np.concatenate([x, y])
     low, high = float(both.min()), float(both.max())
-    log = not kind.percent and low > 0 and high / low > 100
+    # A few hard tasks must not squeeze all others into a corner.
+    log = not kind.percent and low > 0 and high / low > 8
     if log:
         low, high = low / 1.15, high * 1.15
     else:
@@ -106,6 +107,12 @@ def task_by_task(tasks: Comparison, kind: Score) -> Figure | None:
             ax.scatter(
                 x[chosen], y[chosen], s=size[chosen], color=colour, alpha=alpha, linewidths=0
             )
+    if log:  # after hexbin, which sets the scale anew
+        steps = (1, 2, 5) if high / low < 1000 else (1,)
+        for side in (ax.xaxis, ax.yaxis):
+            side.set_major_locator(LogLocator(subs=steps))
+            side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+            side.set_minor_locator(NullLocator())
     ax.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     ax.set_xlabel(f"alone: {kind.axis}")
@@ -153,7 +160,9 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     fig = figure(WIDE, 2.9)
     ax = axes(fig)
     # A single extreme task must not squeeze all others into one bar.
-    low, high = np.quantile(gain, [0.005, 0.995])
+    quarter, three = np.quantile(gain, [0.25, 0.75])
+    far = 4 * (three - quarter) or np.inf
+    low, high = max(gain.min(), quarter - far), min(gain.max(), three + far)
     reach = max(abs(low), abs(high)) or 1.0
     low, high = min(low, -0.05 * reach), max(high, 0.05 * reach)
     bins = int(np.clip(2 * np.sqrt(len(gain)), 14, 44))
@@ -163,6 +172,7 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     middle = (edges[:-1] + edges[1:]) / 2
     colours = np.where(middle > 0, GAIN, LOSS)
     ax.bar(edges[:-1], heights, width * 0.94, align="edge", color=colours, alpha=0.85)
+    ax.set_ylim(0, heights.max() * 1.16)  # room for the label of the median
     ax.axvline(0, color=INK, linewidth=1)
     centre = float(np.median(gain))
     ax.axvline(centre, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)))

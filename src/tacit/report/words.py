@@ -146,16 +146,16 @@ def epsilon_text(guarantee: Mapping[str, Any]) -> str:
 
 
 def delta_text(delta: float | None) -> str:
-    """Three significant digits, rounded up, without trailing zeros."""
+    """Three significant digits, rounded as `Guarantee` does: one box must not show two δ."""
     if delta is None:
         return "none"
     if delta == 0:
         return "0"
-    exponent = math.floor(math.log10(delta))
-    mantissa = math.ceil(delta / 10**exponent * 100 - 1e-6) / 100
-    if exponent < -5:
-        return f"{mantissa:g} {TIMES} 10{superscript(exponent)}"
-    return f"{mantissa * 10**exponent:.{2 - exponent}f}".rstrip("0").rstrip(".")
+    shown = f"{delta:.3g}"
+    if "e" not in shown:
+        return shown
+    mantissa, exponent = shown.split("e")
+    return f"{mantissa} {TIMES} 10{superscript(int(exponent))}"
 
 
 def factor_text(epsilon: float) -> str:

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.utils._pytree import tree_map
 
 from tacit import metrics
 from tacit.errors import TacitError
 from tacit.federation import Federation, Part
 from tacit.local.batches import Batches, draw
 from tacit.local.flat import FlatModel
+from tacit.local.together import Together
 from tacit.methods.base import BillboardMethod, Board, Method, State
 from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.randomness import Randomness
@@ -57,6 +59,7 @@ class Simulation:
         self.board = Board(method.board(model))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
+        self._clients = Together(self._client)
         self._contribution_size, self._chunk = self._rehearse()
 
     def run(
@@ -74,7 +77,7 @@ class Simulation:
             seen = self.curve[-1]["round"] if self.curve else -1
             if seen < round and (round % every == 0 or round == self.rounds):
                 self._look(epsilon)
-            on_round(round, self.curve[-1] | {"epsilon": epsilon(len(self.channel.ledger))})
+            on_round(round, self.curve[-1] | {"epsilon": epsilon(self.channel.ledger.before(round))})
             if round == self.rounds:
                 break
             if patience is not None and _no_better_for(self.curve) >= patience:
@@ -106,16 +109,14 @@ class Simulation:
         collection = self.channel.open(board.round, self.rounds) if speaks else None
         cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
         fresh = method.state(model, board)
-
-        def client(state: State, batches: Batches) -> tuple[State, Tensor]:
-            return method.client(model, board, state, batches)
-
-        together = vmap(client, randomness="different")
+        public = (board.tensors, torch.tensor(board.round, device=self.device))
         key = self._randomness.key("batches", board.round)
         for number, tasks in enumerate(self._chunks(cohort)):
-            batches = draw(self.federation.train, tasks, method.steps, method.batch, key)
+            filled = torch.cat([tasks, tasks[:1].expand(_size(len(tasks)) - len(tasks))])
+            batches = draw(self.federation.train, filled, method.steps, method.batch, key)
             with self._layers_random(board.round, number):
-                states, contributions = together(self.store.take(tasks, fresh), batches)
+                results = self._clients(public, (self.store.take(filled, fresh), batches))
+            states, contributions = tree_map(lambda value: value[: len(tasks)], results)  # noqa: B023
             if collection is not None:
                 collection.add(contributions)
             self.store.put(tasks, states)
@@ -123,6 +124,12 @@ class Simulation:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self._contribution_size).to(self.device)
         return Board(method.publish(board, mean), board.round + 1)
+
+    def _client(
+        self, public: tuple[dict[str, Tensor], Any], own: tuple[State, Batches]
+    ) -> tuple[State, Tensor]:
+        """What runs for one task: it is handed the billboard, its own state, its own rows."""
+        return self.method.client(self.model, Board(*public), *own)
 
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
         if self.method.batch is None and len(cohort) > self._chunk:
@@ -158,11 +165,9 @@ class Simulation:
             torch.full((2, method.steps, 2), 0.5, device=self.device),
         )
         stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
+        public = (self.board.tensors, torch.tensor(0, device=self.device))
         with self._layers_random(0, 0):
-            states, sent = vmap(
-                lambda state, batches: method.client(self.model, self.board, state, batches),
-                randomness="different",
-            )(stacked, blank)
+            states, sent = self._clients.rehearse(public, (stacked, blank))
         if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
             raise TacitError(
                 f"{type(method).__name__}.client returns a state of another shape than `state`"
@@ -214,7 +219,7 @@ class Simulation:
                 "round": self.board.round,
                 "loss": overall["loss"],
                 score: overall[score],
-                "epsilon": epsilon(len(self.channel.ledger)),
+                "epsilon": epsilon(self.channel.ledger.before(self.board.round)),
             }
         )
 
@@ -223,6 +228,12 @@ def _no_better_for(curve: list[dict[str, Any]]) -> int:
     """Evaluations since the lowest loss."""
     losses = [point["loss"] for point in curve]
     return len(losses) - 1 - losses.index(min(losses))
+
+
+def _size(tasks: int) -> int:
+    """Chunks are filled up to 1, 2, 3, 4, 6, 8, 12, 16, … tasks, so that few sizes are traced."""
+    power = 1 << (tasks - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and tasks <= power * 3 // 4 else power
 
 
 def _chunk_bytes(device: torch.device) -> int:

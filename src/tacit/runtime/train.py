@@ -176,9 +176,9 @@ def _epsilon(
     release = simulation.channel.release
     if release is None or privacy is None:
         return lambda releases: None
-    tasks = simulation.channel.tasks
-    left = rounds - simulation.board.round
-    longest = max(rounds, len(simulation.channel.ledger) + left)
+    channel = simulation.channel
+    repeats = len(channel.ledger) - simulation.board.round if channel.randomness.secret else 0
+    longest, tasks = rounds + max(0, repeats), channel.tasks
     curve = growth(release, longest, privacy.delta_for(tasks), privacy.neighbours)
     return lambda releases: curve[min(releases, longest)] if math.isfinite(curve[-1]) else None
 

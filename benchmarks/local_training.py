@@ -1,0 +1,227 @@
+"""Time the local training of many tasks: one after the other, and all at once.
+
+Every way starts from the same parameters, sees the same batches and takes the same SGD steps in
+plain float32 (no TF32); their results are compared before anything is timed. Repetitions take
+turns and medians are reported, so that a busy machine disturbs all of them alike.
+
+    python benchmarks/local_training.py --device cpu --threads 2 --chunk 5
+    python benchmarks/local_training.py --device cuda
+
+Needs torch only: the two modules measured are loaded by path, not through the package, whose
+other requirements a bare GPU machine may lack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import importlib.util
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+STEPS, BATCH, RATE, FEATURES = 5, 20, 0.05, 30
+
+
+def _source(path: str) -> ModuleType:
+    file = Path(__file__).parents[1] / "src" / "tacit" / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+fast_convolutions = _source("local/convolution.py").fast_convolutions
+femnist_cnn = _source("models/cnn.py").femnist_cnn
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model, what it is trained on, and what one step of one task costs."""
+
+    name: str
+    module: nn.Module
+    loss: Callable[[Tensor, Tensor], Tensor]
+    x: Tensor  # [task, step, batch, ...]
+    y: Tensor
+    step_flops: float
+
+    @property
+    def tasks(self) -> int:
+        return len(self.x)
+
+
+def _cnn(tasks: int, device: str, generator: torch.Generator) -> Workload:
+    x = torch.randn(tasks, STEPS, BATCH, 1, 28, 28, generator=generator)
+    y = torch.randint(62, (tasks, STEPS, BATCH), generator=generator)
+    # Multiply-adds of a row, times the products they enter: the forward one, the weights' gradient
+    # and, except for the first layer, the input's gradient.
+    first, second, last = 24 * 24 * 25 * 32, 8 * 8 * 25 * 32 * 64, 1024 * 62
+    flops = 2 * BATCH * (2 * first + 3 * second + 3 * last)
+    module = _started(femnist_cnn(), generator).to(device)
+    return Workload("CNN", module, functional.cross_entropy, x.to(device), y.to(device), flops)
+
+
+def _linear(tasks: int, device: str, generator: torch.Generator) -> Workload:
+    x = torch.randn(tasks, STEPS, BATCH, FEATURES, generator=generator)
+    y = torch.randn(tasks, STEPS, BATCH, 1, generator=generator)
+    module = _started(nn.Linear(FEATURES, 1), generator).to(device)
+    flops = 2 * BATCH * 2 * FEATURES
+    return Workload("linear", module, functional.mse_loss, x.to(device), y.to(device), flops)
+
+
+def _started(module: nn.Module, generator: torch.Generator) -> nn.Module:
+    """The module with parameters drawn from the generator, so that runs can be repeated."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            fan_in = parameter[0].numel()
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * fan_in**-0.5 * 0.5)
+    return module
+
+
+def one_by_one(work: Workload, layout: torch.memory_format = torch.contiguous_format) -> Tensor:
+    """Plain PyTorch: a module per task, autograd, and SGD in place. Returns [task, parameter]."""
+    trained = []
+    for x, y in zip(work.x, work.y):
+        module = copy.deepcopy(work.module)
+        if layout is torch.channels_last:
+            module = module.to(memory_format=layout)
+        parameters = list(module.parameters())
+        for images, labels in zip(x, y):
+            if layout is torch.channels_last:
+                images = images.contiguous(memory_format=layout)
+            gradients = torch.autograd.grad(work.loss(module(images), labels), parameters)
+            torch._foreach_add_([p.data for p in parameters], gradients, alpha=-RATE)
+        trained.append(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+    return torch.stack(trained)
+
+
+def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Tensor:
+    """The engine's way: vmap over tasks of SGD on a flat vector, `chunk` tasks at a time."""
+    names, start = zip(*((name, p.detach()) for name, p in work.module.named_parameters()))
+    sizes = [part.numel() for part in start]
+    context = fast_convolutions if fast else contextlib.nullcontext
+
+    def loss(flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        parts = (part.view(like.shape) for part, like in zip(flat.split(sizes), start))
+        with context():
+            return work.loss(functional_call(work.module, dict(zip(names, parts)), (x,)), y)
+
+    def train(x: Tensor, y: Tensor) -> Tensor:
+        flat = torch.cat([part.flatten() for part in start])
+        for step in range(STEPS):
+            flat = torch.add(flat, grad(loss)(flat, x[step], y[step]), alpha=-RATE)
+        return flat
+
+    return vmap(train, chunk_size=chunk)(work.x, work.y)
+
+
+def _seconds(call: Callable[[], Tensor], device: str) -> float:
+    begin = time.perf_counter()
+    call()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def _medians(ways: dict[str, Callable[[], Tensor]], device: str, repeats: int) -> dict[str, float]:
+    """Median seconds of each way, the ways taking turns."""
+    for call in ways.values():
+        _seconds(call, device)
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repeats):
+        for name, call in ways.items():
+            taken[name].append(_seconds(call, device))
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, object]:
+    ways: dict[str, Callable[[], Tensor]] = {
+        "loop": lambda: one_by_one(work),
+        "vectorised": lambda: all_at_once(work, chunk),
+    }
+    if work.name == "CNN":
+        ways["loop, channels last"] = lambda: one_by_one(work, torch.channels_last)
+        ways["vmap, stock convolution"] = lambda: all_at_once(work, chunk, fast=False)
+    expected = one_by_one(work)
+    size = (expected - torch.cat([p.flatten() for p in work.module.parameters()])).abs().max()
+    apart = max(float((way() - expected).abs().max() / size) for way in ways.values())
+    # Rounding can move a maximum or a sign, and SGD then carries the difference on.
+    assert apart < 1e-2, f"the ways differ by {apart:.1e} of the largest change"
+    side = 4096 if device == "cuda" else 2048
+    matrix = torch.ones(side, side, device=device)
+    ways["matrix product"] = lambda: matrix @ matrix
+    seconds = _medians(ways, device, repeats)
+    rate = 2 * side**3 / seconds.pop("matrix product")
+    flops = work.step_flops * work.tasks * STEPS
+    best = min(value for name, value in seconds.items() if name.startswith("loop"))
+    return {
+        "model": work.name,
+        "tasks": work.tasks,
+        "chunk": chunk,
+        "seconds": seconds,
+        "speedup over the loop": seconds["loop"] / seconds["vectorised"],
+        "speedup over the best loop": best / seconds["vectorised"],
+        "share of the matrix rate": {k: flops / v / rate for k, v in seconds.items()},
+        "matrix rate, FLOP/s": rate,
+        "largest difference, relative": apart,
+    }
+
+
+def _table(results: list[dict]) -> str:
+    lines = [
+        f"{'model':8}{'tasks':>6}{'chunk':>6}  {'way':25}{'ms':>9}{'of matrix rate':>16}{'x loop':>9}"
+    ]
+    for result in results:
+        loop = result["seconds"]["loop"]
+        for way, seconds in result["seconds"].items():
+            share = result["share of the matrix rate"][way]
+            lines.append(
+                f"{result['model']:8}{result['tasks']:6}{result['chunk']:6}  {way:25}"
+                f"{seconds * 1e3:9.1f}{share:16.1%}{loop / seconds:9.2f}"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tasks", type=int, default=100, help="tasks of the CNN")
+    parser.add_argument("--chunk", type=int, nargs="+", help="tasks of the CNN at a time")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    generator = torch.Generator().manual_seed(0)
+    chunks = given.chunk or [5 if given.device == "cpu" else given.tasks]
+    cnn = _cnn(given.tasks, given.device, generator)
+    results = [measure(cnn, chunk, given.device, given.repeats) for chunk in chunks]
+    for tasks in (100, 1000):
+        work = _linear(tasks, given.device, generator)
+        results.append(measure(work, tasks, given.device, given.repeats))
+    hardware = (
+        torch.cuda.get_device_name() if given.device == "cuda" else f"{given.threads} threads"
+    )
+    print(f"torch {torch.__version__}, {hardware}, {STEPS} steps of {BATCH} rows")
+    print(_table(results))
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
