@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tacit.errors import TacitError
 
@@ -34,21 +35,26 @@ def train(
         Path | None, typer.Argument(help="An experiment as TOML; flags override it.")
     ] = None,
     data: Annotated[
-        str | None, OPTION(help="CSV, Parquet or .npz file, or a name from `tacit data`.",
-                           rich_help_panel=DATA)
+        str | None,
+        OPTION(
+            help="CSV, Parquet or .npz file, or a name from `tacit data`.", rich_help_panel=DATA
+        ),
     ] = None,
     task: Annotated[
         str | None, OPTION(help="Column that says whose row it is.", rich_help_panel=DATA)
     ] = None,
     target: Annotated[
         str | None,
-        OPTION(help="Column to predict; several, with commas, for yes/no labels.",
-               rich_help_panel=DATA),
+        OPTION(
+            help="Column to predict; several, with commas, for yes/no labels.", rich_help_panel=DATA
+        ),
     ] = None,
     kind: Annotated[
         str | None,
-        OPTION(help="regression, binary, multiclass or multilabel, if guessed wrong.",
-               rich_help_panel=DATA),
+        OPTION(
+            help="regression, binary, multiclass or multilabel, if guessed wrong.",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     drop: Annotated[
         str | None, OPTION(help="Columns to leave out, with commas.", rich_help_panel=DATA)
@@ -58,8 +64,10 @@ def train(
     ] = None,
     scale: Annotated[
         str | None,
-        OPTION(help="task (inside each task), none, or pooled (a leak, and marked as one).",
-               rich_help_panel=DATA),
+        OPTION(
+            help="task (inside each task), none, or pooled (a leak, and marked as one).",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     method: Annotated[
         str | None, OPTION(help="pmtl, fedavg or local (`tacit methods`).", rich_help_panel=METHOD)
@@ -80,8 +88,9 @@ def train(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        OPTION("--set", help="Any other setting of the method: name=value.",
-               rich_help_panel=METHOD),
+        OPTION(
+            "--set", help="Any other setting of the method: name=value.", rich_help_panel=METHOD
+        ),
     ] = None,
     epsilon: Annotated[
         float | None, OPTION(help="The promise; noise is calibrated.", rich_help_panel=PRIVACY)
@@ -148,7 +157,7 @@ def train(
         },
     }  # fmt: skip
     if resume is not None:
-        given = [name for part in flags.values() for name, value in part.items() if value is not None]
+        given = any(value is not None for part in flags.values() for value in part.values())
         if config is not None or given:
             raise TacitError("--resume takes all settings from its folder: leave the others out")
         tables, flags = read(resume / "config.json"), {}
@@ -174,7 +183,7 @@ def _train(
     folder = Path(config.run.out or Path("runs") / name)
     federation = config.data.federation()
     if not resume and (folder / "config.json").exists():
-        raise TacitError(f"{folder} already holds a run: --resume {folder}, or choose another --out")
+        raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / "config.json", config.to_json().encode())
     settings = config.run.model_dump(exclude={"out"})
@@ -214,9 +223,7 @@ def demo(
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders that `tacit train` wrote.")],
-    out: Annotated[
-        Path | None, OPTION(help="Also write the table and a plot as HTML.")
-    ] = None,
+    out: Annotated[Path | None, OPTION(help="Also write the table and a plot as HTML.")] = None,
     as_json: Json = False,
 ) -> None:
     """Several runs side by side. Choosing among them by these figures is not covered by any ε."""
@@ -273,8 +280,8 @@ def account(
     sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number)
     multiplier = privacy.noise_multiplier(sampler, rounds, number)
     promise = guarantee(
-        {Release(sampler, multiplier): rounds}, channel="billboard", privacy=privacy, tasks=number, sampler=sampler, clip=1.0,
-        seeded=False,
+        {Release(sampler, multiplier): rounds}, channel="billboard", privacy=privacy, tasks=number,
+        sampler=sampler, clip=1.0, seeded=False,
     )  # fmt: skip
     if as_json:
         keep = ("epsilon", "delta", "neighbours", "sampling", "accountant", "releases",
@@ -335,7 +342,9 @@ def data_command(
         table.add_row(known.name, known.title, known.kind, known.needs)
     console = Console()
     console.print(table)
-    console.print("Or a file: .csv, .csv.gz, .parquet (with --task and --target), .npz (x, y, tasks)")
+    console.print(
+        "Or a file: .csv, .csv.gz, .parquet (with --task and --target), .npz (x, y, tasks)"
+    )
 
 
 @app.command()
@@ -414,7 +423,8 @@ def main() -> None:
     try:
         app()
     except TacitError as error:
-        Console(stderr=True).print(f"[bold red]tacit:[/bold red] {error}", soft_wrap=True, highlight=False)
+        sentence = Text.assemble(("tacit: ", "bold red"), str(error))
+        Console(stderr=True, soft_wrap=True).print(sentence)
         sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("stopped; go on with: tacit train --resume DIR")

@@ -1,21 +1,21 @@
 """Experiments as files: what `tacit train experiment.toml` reads, checked before anything runs.
 
-    [data]
-    from = "patients.csv"        # a file, or a name that `tacit data` lists
-    task = "hospital"
-    target = "outcome"
+[data]
+from = "patients.csv"        # a file, or a name that `tacit data` lists
+task = "hospital"
+target = "outcome"
 
-    [method]
-    name = "pmtl"
-    pull = 1.0
+[method]
+name = "pmtl"
+pull = 1.0
 
-    [privacy]
-    epsilon = 2.0
+[privacy]
+epsilon = 2.0
 
-    [run]
-    rounds = 100
-    cohort = 0.5
-    out = "runs/patients"
+[run]
+rounds = 100
+cohort = 0.5
+out = "runs/patients"
 """
 
 from __future__ import annotations

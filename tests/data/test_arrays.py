@@ -71,10 +71,10 @@ def test_split_sizes_and_seed():
 
 
 def test_the_split_leaves_the_global_random_state_alone():
-    np.random.seed(3)
-    before = np.random.get_state()[1].copy()
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
     from_arrays(*ragged([5, 5]))
-    assert (np.random.get_state()[1] == before).all()
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,7 @@ def test_publish_depends_on_the_release_alone(make_federation, monkeypatch):
     """The same noisy sum from other data gives the same billboard: nothing takes a side door."""
     from tacit.privacy.channel import Collection
 
-    monkeypatch.setattr(
-        Collection, "publishable", lambda self, size: torch.linspace(-1, 1, size)
-    )
+    monkeypatch.setattr(Collection, "publishable", lambda self, size: torch.linspace(-1, 1, size))
 
     def board(seed):
         federation = make_federation(seed=seed)

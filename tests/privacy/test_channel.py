@@ -1,4 +1,4 @@
-"""The channel keeps its bound whatever is thrown at it, and an attacker finds out when it does not."""
+"""The channel keeps its bound whatever is thrown at it; an attacker finds out if it does not."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ def outcome(folder: Path) -> dict:
     return {"result": result, "ledger": ledger(folder), **files}
 
 
-@pytest.mark.parametrize(
-    ("store", "save_every"), [("memory", 0.0), ("memory", 0.2), ("disk", 0.0)]
-)
+@pytest.mark.parametrize(("store", "save_every"), [("memory", 0.0), ("memory", 0.2), ("disk", 0.0)])
 def test_kill_at_random_moments_changes_nothing(tmp_path, store, save_every):
     undisturbed = tmp_path / "undisturbed"
     seconds = finish(undisturbed, store, 7, save_every)

@@ -149,7 +149,10 @@ class FlatModel:
         weight = torch.full((len(x),), 1.0 / len(x), device=x.device)
 
         def attempt(w: Tensor, buffers: Tensor, rows: Tensor) -> Tensor:
-            named, kept = _unflatten(self._parameters, w), _unflatten(self._buffers, buffers.clone())
+            named, kept = (
+                _unflatten(self._parameters, w),
+                _unflatten(self._buffers, buffers.clone()),
+            )
             self._check_shape(self._call(self._training, named, kept, rows), len(x), outputs)
             return self.gradient(w, buffers, rows, y, weight)[0]
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.local.batches import Batches
+from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
 from tacit.methods.base import BillboardMethod, Board, State
-from tacit.local.flat import FlatModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,16 +3,17 @@
 Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. "Private Multi-Task Learning: Formulation and
 Applications to Federated Learning." Transactions on Machine Learning Research, 04/2023.
 
-| paper                                                        | here                       |
-|--------------------------------------------------------------|----------------------------|
-| objective (2): 1/m Σ λ/2 ‖w_k − w̄‖² + l_k(w_k)               | `client` minimises task k's part |
-| Algorithm 1, local steps w ← w − η(∇l_k(w) + λ(w − w̃))       | `client`, through `local.sgd` |
-| Algorithm 1, g_k = w_k − w̃ (TMLR), or the task's own progress (earlier versions) | `client`, `update=` |
-| Algorithm 1, w̃ ← w̃ + 1/q Σ clip(g_k, γ) + N(0, σ²I)          | the channel, then `publish` |
-| w̃⁰, the mean of the initial personal models                  | `board`: all start from one model |
+| paper                                               | here                              |
+|-----------------------------------------------------|-----------------------------------|
+| objective (2): 1/m Σ λ/2 ‖w_k − w̄‖² + l_k(w_k)      | `client` minimises task k's part  |
+| Algorithm 1: w ← w − η(∇l_k(w) + λ(w − w̃))          | `client`, through `local.sgd`     |
+| Algorithm 1: g_k = w_k − w̃ (TMLR version)           | `client`, `update="from-mean"`    |
+| earlier versions: g_k = the task's own progress     | `client`, `update="from-previous"`|
+| Algorithm 1: w̃ ← w̃ + 1/q Σ clip(g_k, γ) + N(0, σ²I) | the channel, then `publish`       |
+| w̃⁰, the mean of the initial personal models         | `board`: all start from one model |
 
-Differences from the printed algorithm, on purpose: the sum is divided by the *expected* cohort size;
-contributions are not weighted by sample counts (that would break the bound γ); and a task that is
+Differences from the printed algorithm, on purpose: the sum is divided by the *expected* cohort
+size; contributions are not weighted by sample counts (that would break the bound γ); and a task
 drawn for the first time starts from the billboard of that round, not from the untrained model.
 """
 
@@ -24,14 +25,14 @@ from typing import Literal
 from torch import Tensor
 
 from tacit.local.batches import Batches
+from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
 from tacit.methods.base import BillboardMethod, Board, State
-from tacit.local.flat import FlatModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class PMTL(BillboardMethod):
-    """Private multi-task learning: every task keeps its own model, pulled towards a private mean."""
+    """Private multi-task learning: each task keeps its own model, pulled towards a private mean."""
 
     pull: float = 1.0
     """Strength of the pull towards the published mean (λ)."""

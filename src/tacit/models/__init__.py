@@ -1,4 +1,4 @@
-"""Models by name. A model is any `torch.nn.Module`, or a function that makes one for a federation."""
+"""Models by name. Any `torch.nn.Module` will do, or a function that makes one."""
 
 from __future__ import annotations
 

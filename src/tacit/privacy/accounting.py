@@ -49,9 +49,7 @@ def spent(releases: Mapping[Release, int], delta: float, neighbours: Neighbours)
 
 
 @lru_cache(maxsize=4096)
-def _spent(
-    releases: frozenset[tuple[Release, int]], delta: float, neighbours: Neighbours
-) -> Spent:
+def _spent(releases: frozenset[tuple[Release, int]], delta: float, neighbours: Neighbours) -> Spent:
     allowed = [set(r.sampler.accountants(neighbours)) for r, _ in releases]
     common: list[Accountant] = [
         name for name in ("PLD", "RDP") if all(name in names for names in allowed)

@@ -12,7 +12,7 @@ from tacit.privacy.sampling import Neighbours, Sampler
 def noise_for(
     epsilon: float, delta: float, sampler: Sampler, releases: int, neighbours: Neighbours
 ) -> float:
-    """The smallest noise multiplier (to 0.01 %) whose `releases` releases cost at most `epsilon`."""
+    """The smallest noise multiplier (to 0.01 %) with which `releases` cost at most `epsilon`."""
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise TacitError(f"epsilon={epsilon!r}: a positive number is needed")
 

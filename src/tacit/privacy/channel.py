@@ -8,7 +8,7 @@ all that the other tasks see together, in all rounds, is (ε, δ)-differentially
 to one task, with ε as `accounting.spent` computes it from the ledger.
 
 **Proof.** A contribution has norm at most γ, a non-finite one counts as zero; so adding or removing
-a task moves the sum by at most γ, replacing it by at most 2γ. Gaussian noise with standard deviation
+a task moves the sum by at most γ, replacing it by at most 2γ. Gaussian noise of standard deviation
 zγ on a sum over a sampled cohort is the (subsampled) Gaussian mechanism that the sampler's event
 describes. The divisor q̄ is a constant. Rounds compose adaptively; the billboard is post-processing.
 Each task's model is a function of the billboard and its own data, so by the billboard lemma (Hsu et
@@ -20,7 +20,7 @@ al. 2014) the models of all other tasks are jointly (ε, δ)-private for the tas
 | norm overflows single precision      | the same                                                |
 | zero contribution, empty cohort      | the release is noise around zero; booked all the same   |
 | noise 0                              | runs, and the guarantee says ε = ∞                      |
-| no privacy asked                     | no clip, no noise, nothing booked; non-finite still dropped |
+| no privacy asked                     | no clip, no noise, nothing booked; non-finite dropped |
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from tacit.privacy.accounting import Release, affordable
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Randomness
-
 
 ROUNDING = 1e-5
 """Clipping aims this much below the clip, so that single-precision rounding cannot pass it."""

@@ -6,14 +6,14 @@ cohort is written as a `dp_accounting` event.
 
 Offered pairs, with the accountants tried in this order:
 
-| sampling   | neighbours   | accountant | remark                                                   |
-|------------|--------------|------------|----------------------------------------------------------|
-| poisson    | add-remove   | PLD, RDP   | the default                                              |
-| poisson    | replace      | PLD        |                                                          |
-| fixed-size | replace      | RDP        | noise halved for the accountant (see `FixedSize.event`)  |
-| fixed-size | add-remove   | none       | refused: the cohort's size would change with the task     |
-| everyone   | add-remove   | PLD, RDP   | plain Gaussian mechanism                                 |
-| everyone   | replace      | PLD        | PAPERS: Theorem 1                                        |
+| sampling   | neighbours   | accountant | remark |
+|------------|--------------|------------|--------|
+| poisson    | add-remove   | PLD, RDP   | the default |
+| poisson    | replace      | PLD        | |
+| fixed-size | replace      | RDP        | noise halved for the accountant (see `FixedSize.event`) |
+| fixed-size | add-remove   | none       | refused: the cohort's size would change with the task |
+| everyone   | add-remove   | PLD, RDP   | plain Gaussian mechanism |
+| everyone   | replace      | PLD        | PAPERS: Theorem 1 |
 """
 
 from __future__ import annotations

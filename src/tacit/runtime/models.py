@@ -46,7 +46,10 @@ def save_models(simulation: Simulation, config: dict[str, Any], folder: Path) ->
     replace(folder / "billboard.safetensors", safetensors.torch.save(board))
     scaling = federation.preprocessing.to_tensors() if federation.preprocessing else {}
     if federation.target_scale is not None:
-        scaling |= {"y.shift": federation.target_scale.shift, "y.scale": federation.target_scale.scale}
+        scaling |= {
+            "y.shift": federation.target_scale.shift,
+            "y.scale": federation.target_scale.scale,
+        }
     scaling = {name: value.cpu().contiguous() for name, value in scaling.items()}
     replace(folder / "scaling.safetensors", safetensors.torch.save(scaling))
     about = {

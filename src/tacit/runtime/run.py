@@ -99,7 +99,9 @@ class Run:
     def to_json(self) -> dict[str, Any]:
         """The content of result.json."""
         counts = self.federation.train.counts
-        parts = {part: len(self.federation.part(part).y) for part in ("train", "validation", "test")}
+        parts = {
+            part: len(self.federation.part(part).y) for part in ("train", "validation", "test")
+        }
         return {
             "tacit": importlib.metadata.version("tacit"),
             "guarantee": self.guarantee.to_json(),

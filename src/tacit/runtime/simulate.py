@@ -77,7 +77,9 @@ class Simulation:
             seen = self.curve[-1]["round"] if self.curve else -1
             if seen < round and (round % every == 0 or round == self.rounds):
                 self._look(epsilon)
-            on_round(round, self.curve[-1] | {"epsilon": epsilon(self.channel.ledger.before(round))})
+            on_round(
+                round, self.curve[-1] | {"epsilon": epsilon(self.channel.ledger.before(round))}
+            )
             if round == self.rounds:
                 break
             if patience is not None and _no_better_for(self.curve) >= patience:

@@ -118,7 +118,9 @@ class Store:
         self._file.flush()  # the table must hold the last journal before it is replaced
         width = self._rows.shape[1]
         empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
-        tensors = {f"board.{name}": value.cpu().contiguous() for name, value in board.tensors.items()}
+        tensors = {
+            f"board.{name}": value.cpu().contiguous() for name, value in board.tensors.items()
+        }
         tensors["tasks"] = torch.cat([empty[0], *(tasks.cpu() for tasks, _ in changes)])
         tensors["rows"] = torch.cat([empty[1], *(rows.cpu() for _, rows in changes)])
         metadata = {"notes": json.dumps({"round": board.round, **notes})}

@@ -120,7 +120,9 @@ def _simulation(
     channel = Channel(sampler, tasks, randomness)
     if privacy is not None and isinstance(method, BillboardMethod):
         if not math.isfinite(method.clip):
-            raise TacitError("clip must be finite under privacy: an unbounded task cannot be hidden")
+            raise TacitError(
+                "clip must be finite under privacy: an unbounded task cannot be hidden"
+            )
         noise = privacy.noise_multiplier(sampler, rounds, tasks)
         channel.clip, channel.release = method.clip, Release(sampler, noise)
         channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
@@ -226,9 +228,7 @@ def _model(model: nn.Module | ModelFactory | str, federation: Federation, seed: 
     return flat.build(model, federation, seed)
 
 
-def _sampler(
-    method: Method, privacy: Privacy | None, cohort: float | int, tasks: int
-) -> Sampler:
+def _sampler(method: Method, privacy: Privacy | None, cohort: float | int, tasks: int) -> Sampler:
     if not isinstance(method, BillboardMethod):
         return Everyone()
     return sampler_for(privacy.sampling if privacy else "poisson", cohort, tasks)
