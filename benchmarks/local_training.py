@@ -36,7 +36,8 @@ STEPS, BATCH, RATE, FEATURES = 5, 20, 0.05, 30
 def _source(path: str) -> ModuleType:
     file = Path(__file__).parents[1] / "src" / "tacit" / path
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -96,13 +97,15 @@ def one_by_one(work: Workload, layout: torch.memory_format = torch.contiguous_fo
     for x, y in zip(work.x, work.y):
         module = copy.deepcopy(work.module)
         if layout is torch.channels_last:
-            module = module.to(memory_format=layout)
+            module.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
         parameters = list(module.parameters())
         for images, labels in zip(x, y):
             if layout is torch.channels_last:
                 images = images.contiguous(memory_format=layout)
             gradients = torch.autograd.grad(work.loss(module(images), labels), parameters)
-            torch._foreach_add_([p.data for p in parameters], gradients, alpha=-RATE)
+            with torch.no_grad():
+                for parameter, slope in zip(parameters, gradients):
+                    parameter.add_(slope, alpha=-RATE)
         trained.append(torch.cat([parameter.detach().flatten() for parameter in parameters]))
     return torch.stack(trained)
 
@@ -155,7 +158,8 @@ def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, 
         ways["loop, channels last"] = lambda: one_by_one(work, torch.channels_last)
         ways["vmap, stock convolution"] = lambda: all_at_once(work, chunk, fast=False)
     expected = one_by_one(work)
-    size = (expected - torch.cat([p.flatten() for p in work.module.parameters()])).abs().max()
+    start = torch.cat([p.detach().flatten() for p in work.module.parameters()])
+    size = (expected - start).abs().max()
     apart = max(float((way() - expected).abs().max() / size) for way in ways.values())
     # Rounding can move a maximum or a sign, and SGD then carries the difference on.
     assert apart < 1e-2, f"the ways differ by {apart:.1e} of the largest change"
@@ -181,7 +185,8 @@ def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, 
 
 def _table(results: list[dict]) -> str:
     lines = [
-        f"{'model':8}{'tasks':>6}{'chunk':>6}  {'way':25}{'ms':>9}{'of matrix rate':>16}{'x loop':>9}"
+        f"{'model':8}{'tasks':>6}{'chunk':>6}  {'way':25}{'ms':>9}"
+        f"{'of matrix rate':>16}{'x loop':>9}"
     ]
     for result in results:
         loop = result["seconds"]["loop"]

@@ -354,6 +354,7 @@ def predict(
     out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
 ) -> None:
     """Predict new rows, each with the personal model of its own task."""
+    from tacit.data.cells import texts
     from tacit.data.tabular import read_table, write_predictions
     from tacit.runtime.models import SavedModels
 
@@ -364,8 +365,9 @@ def predict(
     table = read_table(data)
     if schema.task not in table:
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
-    values = models.predict(table, table[schema.task])
-    write_predictions(out, table[schema.task], values, schema, models.federation.labels)
+    tasks = texts(table[schema.task], schema.task)
+    values = models.predict(table, tasks)
+    write_predictions(out, tasks, values, schema, models.federation.labels)
     Console().print(f"{len(values)} predictions in {out}", soft_wrap=True)
 
 

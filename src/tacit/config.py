@@ -163,9 +163,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        section = Config.model_fields.get(str(first["loc"][0]))
-        known = Config.model_fields
-        if len(first["loc"]) > 1 and section is not None:
-            known = {"privacy": PrivacySection, "run": RunSection}[first["loc"][0]].model_fields
-        return f"the configuration has no setting {where!r}{_near(str(first['loc'][-1]), known)}"
+        section, name = str(first["loc"][0]), where.rpartition(".")[2]
+        known = {"privacy": PrivacySection, "run": RunSection}.get(section, Config)
+        return f"the configuration has no setting {where!r}{_near(name, known.model_fields)}"
     return f"the configuration's {where} is {first['input']!r}: {first['msg'].lower()}"

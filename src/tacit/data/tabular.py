@@ -225,3 +225,24 @@ def _read_parquet(path: Path) -> Table:
         table[name] = arrow.column(name).to_numpy()
     table.source = path.name
     return table
+
+
+def write_predictions(
+    path: str | Path,
+    tasks: Sequence[str],
+    values: np.ndarray,
+    schema: Schema,
+    labels: Sequence[str],
+) -> None:
+    """A CSV with one line per row: its task, and the prediction (or a probability per label)."""
+    columns = list(labels) if values.ndim == 2 else [f"predicted {schema.target[0]}"]
+    if values.ndim == 1 and len(labels) == 2:
+        columns = [f"probability of {labels[1]}"]
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow([schema.task, *columns])
+            for task, value in zip(tasks, values.reshape(len(values), -1), strict=True):
+                writer.writerow([task, *(f"{number:.6g}" for number in value)])
+    except OSError as error:
+        raise TacitError(f"{path} cannot be written: {error.strerror}") from error

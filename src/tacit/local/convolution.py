@@ -238,7 +238,8 @@ def conv2d(
         # A first layer, as a rule: one product, and autograd never has to undo the unfolding.
         windows = images.transpose(0, 1).unfold(2, span[0], down).unfold(3, span[1], across)
         windows = windows[..., :: spacing[0], :: spacing[1]].permute(0, 4, 5, 1, 2, 3)
-        pixels = functional.linear(windows.flatten(3).flatten(0, 2).mT, weight.flatten(1), bias)
+        left, right = windows.flatten(3).flatten(0, 2).mT, weight.flatten(1).mT
+        pixels = left @ right if bias is None else torch.addmm(bias, left, right)
         return pixels.unflatten(0, (of.batch, *of.output)).permute(0, 3, 1, 2)
     led = [None if part is None else part.unsqueeze(0) for part in (images, weight, bias)]
     return _Convolution.apply(*led, of)[0].squeeze(0)

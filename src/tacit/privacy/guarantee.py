@@ -98,9 +98,10 @@ class Guarantee:
         """What is not protected, and from whom."""
         if self.channel == "nothing":
             return "nobody has to be trusted"
+        seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
         return (
-            "the machine that sums sees each clipped contribution; personal models stay with "
-            "their tasks and must not be handed to others"
+            f"the machine that sums sees each {seen}; personal models stay with their tasks and "
+            "must not be handed to others"
         )
 
     @property
@@ -118,7 +119,7 @@ class Guarantee:
         else:
             assert self.neighbours is not None and self.delta is not None
             head = (
-                f"ε={_up(self.epsilon)} at δ={self.delta:.3g}, {IN_WORDS[self.neighbours]}, "
+                f"ε={_up(self.epsilon)} at δ={delta_up(self.delta)}, {IN_WORDS[self.neighbours]}, "
                 f"{self.sampling}, {self.releases} releases, {self.accountant} accountant; "
                 f"{self.protects}"
             )
@@ -187,6 +188,12 @@ def guarantee(
         assumptions,
         leaks,
     )
+
+
+def delta_up(delta: float) -> str:
+    """Three significant digits, never rounded down."""
+    scale = 10.0 ** (2 - math.floor(math.log10(delta)))
+    return f"{math.ceil(delta * scale * (1 - 1e-9)) / scale:.3g}"
 
 
 def _up(epsilon: float) -> str:

@@ -48,7 +48,7 @@ def write_html(
 ) -> Path:
     """Write the report of one run, from the content of its result.json and nothing else.
 
-    `date` stands in the title; without it `result["date"]`, and without that the day of writing.
+    `date` stands in the title; without it the run's own date, and without that today.
     """
     return save(page(result, date=date), path)
 
@@ -82,7 +82,7 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
 def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> str:
     federation = result["federation"]
     rows = sum(federation.get("rows", {}).values())
-    when = str(date or result.get("date") or datetime.date.today().isoformat())
+    when = str(date or result.get("timing", {}).get("date") or datetime.date.today().isoformat())
     size = f"{plural(federation['tasks'], 'task')}, {plural(rows, 'row')}"
     return f"{size} ({federation.get('kind', 'unknown kind')}) · {when}"
 

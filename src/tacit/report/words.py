@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tacit.privacy.guarantee import delta_up
+
 Colour = Literal["green", "amber", "red"]
 WEAK = 10.0
 """Above this ε the odds may change more than 20 000-fold: true, but hardly a promise."""
@@ -146,12 +148,12 @@ def epsilon_text(guarantee: Mapping[str, Any]) -> str:
 
 
 def delta_text(delta: float | None) -> str:
-    """Three significant digits, rounded as `Guarantee` does: one box must not show two δ."""
+    """Three significant digits, rounded up as `Guarantee` does."""
     if delta is None:
         return "none"
     if delta == 0:
         return "0"
-    shown = f"{delta:.3g}"
+    shown = delta_up(delta)
     if "e" not in shown:
         return shown
     mantissa, exponent = shown.split("e")

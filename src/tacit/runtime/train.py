@@ -305,4 +305,8 @@ def _fingerprint(federation: Federation) -> str:
 
 def _timing(started: float, simulation: Simulation) -> dict[str, Any]:
     seconds = time.monotonic() - started
-    return {"seconds": round(seconds, 3), "device": str(simulation.device)}
+    return {
+        "seconds": round(seconds, 3),
+        "device": str(simulation.device),
+        "date": time.strftime("%Y-%m-%d"),
+    }

@@ -1,0 +1,224 @@
+"""The command line as people use it: files in, files out, one sentence when something is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli import app, main
+from tacit.errors import TacitError
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def table(tmp_path):
+    generator = np.random.default_rng(0)
+    path = tmp_path / "patients.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["hospital", "age", "sex", "outcome"])
+        for row in range(300):
+            age, sex = generator.integers(20, 90), generator.choice(["f", "m"])
+            outcome = int(age + 20 * (sex == "m") + 10 * generator.normal() > 65)
+            writer.writerow([f"h{row % 12}", age, sex, outcome])
+    return path
+
+
+def arguments(table, out, **more):
+    settings = {
+        "data": table, "task": "hospital", "target": "outcome", "method": "pmtl", "epsilon": 2,
+        "delta": 0.001, "rounds": 5, "cohort": 0.5, "seed": 0, "out": out,
+    } | more  # fmt: skip
+    return ["train"] + [
+        part
+        for key, value in settings.items()
+        for part in (f"--{key.replace('_', '-')}", str(value))
+    ]
+
+
+def succeed(words: list[str]) -> str:
+    result = runner.invoke(app, words)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+def fail(words: list[str]) -> str:
+    result = runner.invoke(app, words)
+    assert isinstance(result.exception, TacitError), result.output
+    return str(result.exception)
+
+
+def test_train_writes_everything_and_predict_uses_it(table, tmp_path):
+    out = tmp_path / "run"
+    shown = succeed(arguments(table, out))
+    assert "Reproducible, not private" in shown
+    result = json.loads((out / "result.json").read_text())
+    assert result["guarantee"]["epsilon"] <= 2
+    assert len(result["metrics"]["per_task"]) == 12
+    assert result["config"]["data"]["task"] == "hospital"
+    assert (out / "report.html").exists()
+    predictions = tmp_path / "predictions.csv"
+    succeed(["predict", str(out), "--data", str(table), "--out", str(predictions)])
+    rows = list(csv.DictReader(predictions.read_text().splitlines()))
+    assert len(rows) == 300
+    assert {row["hospital"] for row in rows} == {f"h{k}" for k in range(12)}
+    assert all(0 <= float(row["probability of 1"]) <= 1 for row in rows)
+
+
+def test_json_and_quiet_print_nothing_else(table, tmp_path):
+    as_json = json.loads(succeed([*arguments(table, tmp_path / "a"), "--json"]))
+    assert as_json["guarantee"]["releases"] == 5
+    quiet = succeed([*arguments(table, tmp_path / "b"), "--quiet"])
+    assert quiet.split() == [str(tmp_path / "b" / "result.json")]
+
+
+def test_a_file_and_flags_together(table, tmp_path):
+    config = tmp_path / "experiment.toml"
+    config.write_text(
+        f'[data]\nfrom = "{table}"\ntask = "hospital"\ntarget = "outcome"\n'
+        '[method]\nname = "pmtl"\npull = 0.3\n[privacy]\nepsilon = 2.0\n'
+        "[run]\nrounds = 4\nseed = 0\nbaselines = false\n"
+    )
+    out = tmp_path / "run"
+    succeed(["train", str(config), "--rounds", "3", "--out", str(out), "--set", "halve_every=2"])
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["pull"] == 0.3
+    assert result["config"]["rounds"] == 3
+    assert result["config"]["halve_every"] == 2
+    assert result["metrics"]["baselines"] == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task": "hospitel"}, "did you mean 'hospital'"),
+        ({"target": "x"}, "column 'x'"),
+        ({"data": "nowhere.csv"}, "nowhere.csv"),
+        ({"data": "exams"}, "did you mean 'exam'"),
+        ({"method": "pmlt"}, "did you mean 'pmtl'"),
+        ({"method": "fedavg", "pull": 1.0}, "has no setting 'pull'"),
+        ({"set": "clipp=3"}, "did you mean 'clip'"),
+        ({"set": "clip=wide"}, "must be float"),
+        ({"set": "local_steps=2.5"}, "whole number"),
+        ({"set": "clip"}, "write name=value"),
+        ({"epsilon": -1}, "epsilon"),
+        ({"noise": 3.0}, "one of the two"),
+        ({"sampling": "some"}, "sampling"),
+        ({"neighbours": "near"}, "neighbours"),
+        ({"cohort": 50}, "only 12 tasks"),
+        ({"min_rows": 1000}, "1000"),
+        ({"model": "cnn"}, "needs images"),
+        ({"kind": "shape"}, "kind"),
+        ({"store": "cloud"}, "store"),
+    ],
+)
+def test_mistakes_get_one_sentence_before_work_starts(table, tmp_path, changes, words):
+    started = time.monotonic()
+    sentence = fail(arguments(table, tmp_path / "run", **changes))
+    assert words in sentence
+    assert "\n" not in sentence.strip()
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[data\n", "cannot be read"),
+        ("[run]\nrounds = 3\n", "no data"),
+        ('[data]\nfrom = "exam"\n[run]\nround = 3\n', "did you mean 'rounds'"),
+        ('[data]\nfrom = "exam"\n[run]\nrounds = "many"\n', "run.rounds"),
+        ('[data]\nfrom = "exam"\n[privcy]\nepsilon = 3\n', "did you mean 'privacy'"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path, text, words):
+    path = tmp_path / "experiment.toml"
+    path.write_text(text)
+    assert words in fail(["train", str(path)])
+
+
+def test_a_bad_call_ends_with_a_sentence_and_not_a_traceback(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tacit", "train", "--data", "nothing.csv", "--task", "a"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("tacit: ")
+    assert "Traceback" not in shown
+
+
+def test_account_in_both_directions_and_equal_to_the_library():
+    words = ["account", "--noise", "10", "--rate", "0.49", "--rounds", "1000", "--delta", "0.005"]
+    assert "ε=4.6" in succeed(words)
+    there = json.loads(succeed([*words, "--json"]))
+    assert there["neighbours"] == "add-remove"
+    back = json.loads(
+        succeed(
+            ["account", "--epsilon", str(there["epsilon"]), "--rate", "0.49", "--rounds", "1000",
+             "--delta", "0.005", "--json"]
+        )
+    )  # fmt: skip
+    assert back["noise_multiplier"] == pytest.approx(10, rel=2e-3)
+    assert "give --delta" in fail(["account", "--noise", "10", "--rounds", "5"])
+    assert "no valid accountant" in fail(
+        [
+            "account",
+            "--noise",
+            "10",
+            "--rounds",
+            "5",
+            "--tasks",
+            "50",
+            "--rate",
+            "0.5",
+            "--sampling",
+            "fixed-size",
+        ]
+    )
+
+
+def test_methods_data_and_compare(table, tmp_path):
+    assert set(json.loads(succeed(["methods", "--json"]))) == {"pmtl", "fedavg", "local"}
+    assert "pull=1.0" in succeed(["methods"]).replace("\n", " ").replace("│", "")
+    names = {source["name"] for source in json.loads(succeed(["data", "--json"]))}
+    assert {"exam", "star", "hsb82", "verbagg", "digits", "low-rank"} <= names
+    described = json.loads(
+        succeed(["data", str(table), "--task", "hospital", "--target", "outcome", "--json"])
+    )
+    assert described["tasks"] == 12
+    assert described["target"] == "binary"
+    for name, epsilon in (("one", 1), ("two", 8)):
+        succeed([*arguments(table, tmp_path / name, epsilon=epsilon), "--no-baselines", "--quiet"])
+    page = tmp_path / "compare.html"
+    shown = succeed(["compare", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(page)])
+    assert "pmtl" in shown
+    assert page.stat().st_size > 5_000
+    assert "holds no result.json" in fail(["compare", str(tmp_path)])
+
+
+def test_kill_and_resume_from_the_command_line(table, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    command = [sys.executable, "-m", "tacit.cli"]
+    succeed([*arguments(table, whole, rounds=60), "--no-baselines"])
+    process = subprocess.Popen(
+        [*command, *arguments(table, cut, rounds=60), "--no-baselines", "--quiet"]
+    )
+    deadline = time.monotonic() + 120
+    while not (cut / "ledger.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (cut / "result.json").exists()
+    assert "leave the others out" in fail(["train", "--resume", str(cut), "--rounds", "9"])
+    succeed(["train", "--resume", str(cut), "--quiet"])
+    for file in ("personal.safetensors", "billboard.safetensors"):
+        assert (cut / "models" / file).read_bytes() == (whole / "models" / file).read_bytes()
+    assert (cut / "ledger.jsonl").read_text() == (whole / "ledger.jsonl").read_text()
