@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from tacit import data
 
@@ -34,8 +33,3 @@ def make_federation():
         return data.from_arrays(x, y, names, **settings)
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    torch.set_num_threads(2)

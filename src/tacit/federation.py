@@ -40,6 +40,10 @@ class Rows:
     def counts(self) -> Tensor:
         return self.offsets[1:] - self.offsets[:-1]
 
+    def count(self, tasks: Tensor) -> Tensor:
+        """Rows of these tasks, without looking at the others."""
+        return self.offsets[tasks + 1] - self.offsets[tasks]
+
     def of(self, task: int) -> tuple[Tensor, Tensor]:
         """The rows of one task."""
         span = slice(int(self.offsets[task]), int(self.offsets[task + 1]))

@@ -104,7 +104,7 @@ def test_batch_norm_statistics_are_private_state_and_never_published(make_federa
 
 def test_batch_norm_equals_plain_torch():
     """One task's statistics and parameters after a round equal a plain loop's."""
-    torch.set_num_threads(1)
+
     generator = np.random.default_rng(0)
     x = generator.normal(size=(36, 3)).astype(np.float32)
     federation = tacit.data.from_arrays(

@@ -41,7 +41,7 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> 
     task goes through its shuffled rows batch after batch, starting over at the end; a task with no
     more rows than a batch uses all of them in every step.
     """
-    counts = rows.counts[tasks].unsqueeze(1)
+    counts = rows.count(tasks).unsqueeze(1)
     if batch is None:
         place = torch.arange(int(counts.max()), device=counts.device).expand(len(tasks), -1)
         position, weight = place % counts, (place < counts) / counts
@@ -65,7 +65,7 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> 
 
 def _shuffled(rows: Rows, tasks: Tensor, position: Tensor, key: int) -> Tensor:
     """Positions in file order -> positions in each task's own shuffled order of this round."""
-    counts = rows.counts[tasks]
+    counts = rows.count(tasks)
     begin = counts.cumsum(0) - counts
     rank = torch.repeat_interleave(torch.arange(len(tasks), device=counts.device), counts)
     row = torch.arange(len(rank), device=counts.device) - begin[rank]

@@ -19,7 +19,7 @@ def outputs(
     model: FlatModel, personal: Personal, rows: Rows, tasks: Tensor, chunk_rows: int
 ) -> Tensor:
     """Raw outputs for the rows of `tasks`, in the order of `select(rows, tasks)`."""
-    counts = rows.counts[tasks]
+    counts = rows.count(tasks)
     begin = counts.cumsum(0) - counts
     result: Tensor | None = None
     for members in _chunks(counts, chunk_rows):
@@ -37,7 +37,7 @@ def outputs(
 
 def select(rows: Rows, tasks: Tensor) -> Rows:
     """The rows of some tasks only, as rows of a smaller federation."""
-    counts = rows.counts[tasks]
+    counts = rows.count(tasks)
     begin = counts.cumsum(0) - counts
     rank = torch.repeat_interleave(torch.arange(len(tasks), device=counts.device), counts)
     index = rows.offsets[tasks][rank] + torch.arange(len(rank), device=counts.device) - begin[rank]

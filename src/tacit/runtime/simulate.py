@@ -136,7 +136,7 @@ class Simulation:
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
         if self.method.batch is None and len(cohort) > self._chunk:
             # Full batches are padded to the largest task of a chunk: keep equals together.
-            cohort = cohort[torch.argsort(self.federation.train.counts[cohort], stable=True)]
+            cohort = cohort[torch.argsort(self.federation.train.count(cohort), stable=True)]
         return iter(cohort.split(self._chunk)) if len(cohort) else iter(())
 
     @contextlib.contextmanager
