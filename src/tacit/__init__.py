@@ -9,6 +9,8 @@ from tacit.runtime.models import SavedModels
 from tacit.runtime.run import Run
 from tacit.runtime.train import train
 
+__version__ = "0.1.0"
+
 __all__ = [
     "PMTL",
     "FedAvg",

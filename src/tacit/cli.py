@@ -59,6 +59,13 @@ def train(
     drop: Annotated[
         str | None, OPTION(help="Columns to leave out, with commas.", rich_help_panel=DATA)
     ] = None,
+    features: Annotated[
+        str | None, OPTION(help="Columns to use, with commas.", rich_help_panel=DATA)
+    ] = None,
+    categorical: Annotated[
+        str | None,
+        OPTION(help="Columns of numbers that are categories.", rich_help_panel=DATA),
+    ] = None,
     min_rows: Annotated[
         int | None, OPTION(help="Leave out tasks with fewer rows.", rich_help_panel=DATA)
     ] = None,
@@ -140,7 +147,8 @@ def train(
     flags = {
         "data": {
             "from": data, "task": task, "target": _target(target), "kind": kind,
-            "drop": _list(drop), "min_rows": min_rows, "scale": scale,
+            "drop": _list(drop), "features": _list(features), "categorical": _list(categorical),
+            "min_rows": min_rows, "scale": scale,
         },
         "method": {
             "name": method, "lr": lr, "local_steps": local_steps, "batch": batch, "clip": clip,
@@ -187,16 +195,20 @@ def _train(
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / "config.json", config.to_json().encode())
     settings = config.run.model_dump(exclude={"out"})
-    run = tacit.train(
-        federation,
-        config.method.method(),
-        privacy=config.promise(),
-        out=folder,
-        resume=resume and (folder / "checkpoint" / "settings.json").exists(),
-        progress=silent if quiet or as_json else Bar(),
-        config={"data": config.data.model_dump(by_alias=True)},
-        **settings,
-    )
+    try:
+        run = tacit.train(
+            federation,
+            config.method.method(),
+            privacy=config.promise(),
+            out=folder,
+            resume=resume and (folder / "checkpoint" / "settings.json").exists(),
+            progress=silent if quiet or as_json else Bar(),
+            config={"data": config.data.model_dump(by_alias=True)},
+            **settings,
+        )
+    except KeyboardInterrupt:
+        print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
+        sys.exit(130)
     result = run.to_json()
     if as_json:
         print(json.dumps(result, ensure_ascii=False))
@@ -429,7 +441,6 @@ def main() -> None:
         Console(stderr=True, soft_wrap=True).print(sentence)
         sys.exit(2)
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; go on with: tacit train --resume DIR")
         sys.exit(130)
 
 

@@ -229,7 +229,7 @@ def _read_parquet(path: Path) -> Table:
 
 def write_predictions(
     path: str | Path,
-    tasks: Sequence[str],
+    tasks: np.ndarray,
     values: np.ndarray,
     schema: Schema,
     labels: Sequence[str],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
 from dataclasses import dataclass, field
@@ -98,12 +97,14 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """The content of result.json."""
+        import tacit
+
         counts = self.federation.train.counts
         parts = {
             part: len(self.federation.part(part).y) for part in ("train", "validation", "test")
         }
         return {
-            "tacit": importlib.metadata.version("tacit"),
+            "tacit": tacit.__version__,
             "guarantee": self.guarantee.to_json(),
             "metrics": self.metrics,
             "curve": [_plain(point) for point in self.curve],
