@@ -4,11 +4,8 @@ Every way starts from the same parameters, sees the same batches and takes the s
 plain float32 (no TF32); their results are compared before anything is timed. Repetitions take
 turns and medians are reported, so that a busy machine disturbs all of them alike.
 
-    python benchmarks/local_training.py --device cpu --threads 2 --chunk 5
+    python benchmarks/local_training.py --device cpu
     python benchmarks/local_training.py --device cuda
-
-Needs torch only: the two modules measured are loaded by path, not through the package, whose
-other requirements a bare GPU machine may lack.
 """
 
 from __future__ import annotations
@@ -16,35 +13,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
-import importlib.util
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from tacit.federation import Kind
+from tacit.local import flat
+from tacit.local.batches import Batches
+from tacit.local.flat import FlatModel
+from tacit.local.sgd import sgd
+from tacit.local.together import Together
+from tacit.models.cnn import femnist_cnn
+
 STEPS, BATCH, RATE, FEATURES = 5, 20, 0.05, 30
-
-
-def _source(path: str) -> ModuleType:
-    file = Path(__file__).parents[1] / "src" / "tacit" / path
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fast_convolutions = _source("local/convolution.py").fast_convolutions
-femnist_cnn = _source("models/cnn.py").femnist_cnn
 
 
 @dataclass(frozen=True)
@@ -52,6 +40,7 @@ class Workload:
     """A model, what it is trained on, and what one step of one task costs."""
 
     name: str
+    kind: Kind
     module: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
     x: Tensor  # [task, step, batch, ...]
@@ -71,15 +60,17 @@ def _cnn(tasks: int, device: str, generator: torch.Generator) -> Workload:
     first, second, last = 24 * 24 * 25 * 32, 8 * 8 * 25 * 32 * 64, 1024 * 62
     flops = 2 * BATCH * (2 * first + 3 * second + 3 * last)
     module = _started(femnist_cnn(), generator).to(device)
-    return Workload("CNN", module, functional.cross_entropy, x.to(device), y.to(device), flops)
+    loss = functional.cross_entropy
+    return Workload("CNN", "multiclass", module, loss, x.to(device), y.to(device), flops)
 
 
 def _linear(tasks: int, device: str, generator: torch.Generator) -> Workload:
     x = torch.randn(tasks, STEPS, BATCH, FEATURES, generator=generator)
-    y = torch.randn(tasks, STEPS, BATCH, 1, generator=generator)
+    y = torch.randn(tasks, STEPS, BATCH, generator=generator)
     module = _started(nn.Linear(FEATURES, 1), generator).to(device)
     flops = 2 * BATCH * 2 * FEATURES
-    return Workload("linear", module, functional.mse_loss, x.to(device), y.to(device), flops)
+    loss = lambda out, y: functional.mse_loss(out.squeeze(1), y)  # noqa: E731
+    return Workload("linear", "regression", module, loss, x.to(device), y.to(device), flops)
 
 
 def _started(module: nn.Module, generator: torch.Generator) -> nn.Module:
@@ -110,24 +101,32 @@ def one_by_one(work: Workload, layout: torch.memory_format = torch.contiguous_fo
     return torch.stack(trained)
 
 
-def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Tensor:
-    """The engine's way: vmap over tasks of SGD on a flat vector, `chunk` tasks at a time."""
-    names, start = zip(*((name, p.detach()) for name, p in work.module.named_parameters()))
-    sizes = [part.numel() for part in start]
-    context = fast_convolutions if fast else contextlib.nullcontext
+def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Callable[[], Tensor]:
+    """The engine's way: the client step of a task, traced and run for `chunk` tasks at a time."""
+    model = FlatModel(work.module, work.kind)
+    whole = torch.full((work.tasks, STEPS, BATCH), 1 / BATCH, device=work.x.device)
+    start, buffers = model.start.expand(work.tasks, -1), model.buffers.expand(work.tasks, -1)
+    together = Together(lambda shared, own: sgd(model, *own, lr=RATE)[0])
 
-    def loss(flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        parts = (part.view(like.shape) for part, like in zip(flat.split(sizes), start))
-        with context():
-            return work.loss(functional_call(work.module, dict(zip(names, parts)), (x,)), y)
+    def train() -> Tensor:
+        trained = []
+        for first in range(0, work.tasks, chunk):
+            span = slice(first, first + chunk)
+            batches = Batches(work.x[span], work.y[span], whole[span])
+            with contextlib.nullcontext() if fast else _stock_convolutions():
+                trained.append(together((), (start[span], buffers[span], batches)))
+        return torch.cat(trained)
 
-    def train(x: Tensor, y: Tensor) -> Tensor:
-        flat = torch.cat([part.flatten() for part in start])
-        for step in range(STEPS):
-            flat = torch.add(flat, grad(loss)(flat, x[step], y[step]), alpha=-RATE)
-        return flat
+    return train
 
-    return vmap(train, chunk_size=chunk)(work.x, work.y)
+
+@contextlib.contextmanager
+def _stock_convolutions() -> Iterator[None]:
+    ours, flat.fast_convolutions = flat.fast_convolutions, contextlib.nullcontext
+    try:
+        yield
+    finally:
+        flat.fast_convolutions = ours
 
 
 def _seconds(call: Callable[[], Tensor], device: str) -> float:
@@ -152,11 +151,11 @@ def _medians(ways: dict[str, Callable[[], Tensor]], device: str, repeats: int) -
 def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, object]:
     ways: dict[str, Callable[[], Tensor]] = {
         "loop": lambda: one_by_one(work),
-        "vectorised": lambda: all_at_once(work, chunk),
+        "vectorised": all_at_once(work, chunk),
     }
     if work.name == "CNN":
         ways["loop, channels last"] = lambda: one_by_one(work, torch.channels_last)
-        ways["vmap, stock convolution"] = lambda: all_at_once(work, chunk, fast=False)
+        ways["vmap, stock convolution"] = all_at_once(work, chunk, fast=False)
     expected = one_by_one(work)
     start = torch.cat([p.detach().flatten() for p in work.module.parameters()])
     size = (expected - start).abs().max()
@@ -213,7 +212,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     generator = torch.Generator().manual_seed(0)
-    chunks = given.chunk or [5 if given.device == "cpu" else given.tasks]
+    chunks = given.chunk or [4 if given.device == "cpu" else given.tasks]
     cnn = _cnn(given.tasks, given.device, generator)
     results = [measure(cnn, chunk, given.device, given.repeats) for chunk in chunks]
     for tasks in (100, 1000):

@@ -26,6 +26,8 @@ Pair = tuple[int, int]
 # With fewer values than this in a kernel row, one product per kernel row is too thin to pay.
 _THIN_ROW = 48
 
+_RELUS = {functional.relu, torch.relu, Tensor.relu}
+
 
 class _Geometry(NamedTuple):
     """The sizes of a convolution over padded images; flat, so that an operator can take it."""
@@ -111,9 +113,13 @@ def _gradients(
     to_weight = to_weight.unflatten(2, (of.kernel_width, of.channels)).permute(0, 4, 3, 1, 2)
     to_images = gradient.new_empty(len(gradient), 0)
     if for_images:
-        to_strips = torch.zeros_like(strips)
-        for row, filters in zip(_by_kernel_row(to_strips, of), _filters(weight), strict=True):
-            row.baddbmm_(pixels, filters.mT)
+        to_strips = torch.empty_like(strips)
+        # The first kernel row overwrites what it meets; only the rest must begin at zero.
+        to_strips[:, 1:].zero_()
+        to_strips[:, 0, of.output[0] :].zero_()
+        rows = zip(_by_kernel_row(to_strips, of), _filters(weight), strict=True)
+        for number, (row, filters) in enumerate(rows):
+            row.baddbmm_(pixels, filters.mT, beta=min(number, 1))
         to_images = _summed_strips(to_strips, of)
     return to_images, to_weight, pixels.sum(dim=1)
 
@@ -245,17 +251,42 @@ def conv2d(
         # A first layer, as a rule: one product, and autograd never has to undo the unfolding.
         windows = images.transpose(0, 1).unfold(2, span[0], down).unfold(3, span[1], across)
         windows = windows[..., :: spacing[0], :: spacing[1]].permute(0, 4, 5, 1, 2, 3)
-        left, right = windows.flatten(3).flatten(0, 2).mT, weight.flatten(1).mT
-        pixels = left @ right if bias is None else torch.addmm(bias, left, right)
+        left, right = windows.flatten(3).flatten(0, 2), weight.flatten(1)
+        if bias is not None:  # as one more input that is always one: no pass over all pixels
+            left = torch.cat([left, torch.ones_like(left[:1])])
+            right = torch.cat([right, bias.unsqueeze(1)], dim=1)
+        pixels = left.mT @ right.mT
         return pixels.unflatten(0, (of.batch, *of.output)).permute(0, 3, 1, 2)
     led = [None if part is None else part.unsqueeze(0) for part in (images, weight, bias)]
     return _Convolution.apply(*led, of)[0].squeeze(0)
 
 
 class fast_convolutions(TorchFunctionMode):
-    """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above."""
+    """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above.
+
+    And `max_pool2d(relu(x))` becomes `relu(max_pool2d(x))`: the same numbers and gradients (the
+    largest of a window decides either way), with the activation on a fraction of the pixels. The
+    first `relu` is computed all the same; in a traced function nothing uses it and it is left out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._activated: tuple[Any, Any] = (None, None)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        return (conv2d if func is torch.conv2d else func)(*args, **(kwargs or {}))
+        if func is torch.conv2d:
+            return conv2d(*args, **(kwargs or {}))
+        options = kwargs or {}
+        if (
+            func is functional.max_pool2d
+            and args
+            and args[0] is self._activated[1]
+            and not options.get("return_indices")
+        ):
+            return torch.relu(func(self._activated[0], *args[1:], **options))
+        result = func(*args, **options)
+        if func in _RELUS and len(args) == 1 and not options.get("inplace"):
+            self._activated = (args[0], result)
+        return result

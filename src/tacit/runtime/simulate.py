@@ -33,7 +33,7 @@ CURVE_POINTS = 20
 CURVE_TASKS = 1000
 """The learning curve is drawn from at most so many tasks: looking must not cost more than doing."""
 SAVE_EVERY_SECONDS = 1.0
-CPU_CHUNK_BYTES = 64 << 20
+CPU_CHUNK_BYTES = 32 << 20
 """Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
 
 OnRound = Callable[[int, dict[str, Any]], None]
