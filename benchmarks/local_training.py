@@ -53,24 +53,29 @@ class Workload:
 
 
 def _cnn(tasks: int, device: str, generator: torch.Generator) -> Workload:
-    x = torch.randn(tasks, STEPS, BATCH, 1, 28, 28, generator=generator)
-    y = torch.randint(62, (tasks, STEPS, BATCH), generator=generator)
+    x = torch.randn(STEPS, tasks, BATCH, 1, 28, 28, generator=generator)
+    y = torch.randint(62, (STEPS, tasks, BATCH), generator=generator)
     # Multiply-adds of a row, times the products they enter: the forward one, the weights' gradient
     # and, except for the first layer, the input's gradient.
     first, second, last = 24 * 24 * 25 * 32, 8 * 8 * 25 * 32 * 64, 1024 * 62
     flops = 2 * BATCH * (2 * first + 3 * second + 3 * last)
     module = _started(femnist_cnn(), generator).to(device)
     loss = functional.cross_entropy
-    return Workload("CNN", "multiclass", module, loss, x.to(device), y.to(device), flops)
+    return Workload("CNN", "multiclass", module, loss, *_on(device, x, y), flops)
 
 
 def _linear(tasks: int, device: str, generator: torch.Generator) -> Workload:
-    x = torch.randn(tasks, STEPS, BATCH, FEATURES, generator=generator)
-    y = torch.randn(tasks, STEPS, BATCH, generator=generator)
+    x = torch.randn(STEPS, tasks, BATCH, FEATURES, generator=generator)
+    y = torch.randn(STEPS, tasks, BATCH, generator=generator)
     module = _started(nn.Linear(FEATURES, 1), generator).to(device)
     flops = 2 * BATCH * 2 * FEATURES
     loss = lambda out, y: functional.mse_loss(out.squeeze(1), y)  # noqa: E731
-    return Workload("linear", "regression", module, loss, x.to(device), y.to(device), flops)
+    return Workload("linear", "regression", module, loss, *_on(device, x, y), flops)
+
+
+def _on(device: str, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Tasks first, as every way wants them; steps first in memory, as the engine draws them."""
+    return x.to(device).transpose(0, 1), y.to(device).transpose(0, 1)
 
 
 def _started(module: nn.Module, generator: torch.Generator) -> nn.Module:
@@ -158,10 +163,11 @@ def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, 
         ways["vmap, stock convolution"] = all_at_once(work, chunk, fast=False)
     expected = one_by_one(work)
     start = torch.cat([p.detach().flatten() for p in work.module.parameters()])
-    size = (expected - start).abs().max()
-    apart = max(float((way() - expected).abs().max() / size) for way in ways.values())
-    # Rounding can move a maximum or a sign, and SGD then carries the difference on.
-    assert apart < 1e-2, f"the ways differ by {apart:.1e} of the largest change"
+    size = (expected - start).norm()
+    apart = max(float((way() - expected).norm() / size) for way in ways.values())
+    # Rounding can flip a maximum or a sign, and SGD carries the difference on: two stock layouts
+    # of the same loop end as far apart. After a single step all ways agree to 1e-6.
+    assert apart < 1e-2, f"the ways differ by {apart:.1e} of the change"
     side = 4096 if device == "cuda" else 2048
     matrix = torch.ones(side, side, device=device)
     ways["matrix product"] = lambda: matrix @ matrix
@@ -178,7 +184,7 @@ def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, 
         "speedup over the best loop": best / seconds["vectorised"],
         "share of the matrix rate": {k: flops / v / rate for k, v in seconds.items()},
         "matrix rate, FLOP/s": rate,
-        "largest difference, relative": apart,
+        "difference, relative": apart,
     }
 
 

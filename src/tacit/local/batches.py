@@ -6,6 +6,7 @@ itself and the round, so a silo alone draws exactly what the simulation draws fo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -26,12 +27,9 @@ class Batches(NamedTuple):
     y: Tensor
     weight: Tensor
 
-    @property
-    def steps(self) -> int:
-        return self.x.shape[0]
-
-    def step(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        return self.x[number], self.y[number], self.weight[number]
+    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Rows, targets and weights of one step after the other."""
+        return zip(self.x.unbind(), self.y.unbind(), self.weight.unbind(), strict=True)
 
 
 def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> Batches:
@@ -42,33 +40,33 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> 
     more rows than a batch uses all of them in every step.
     """
     counts = rows.count(tasks).unsqueeze(1)
+    device = counts.device
     if batch is None:
-        place = torch.arange(int(counts.max()), device=counts.device).expand(len(tasks), -1)
-        position, weight = place % counts, (place < counts) / counts
-        position = position.unsqueeze(1)
+        place = torch.arange(int(counts.max()), device=device)
+        weight = (place < counts) / counts
+        position = (place % counts).unsqueeze(0)
     else:
-        column = torch.arange(batch, device=counts.device)
-        through = torch.arange(steps * batch, device=counts.device).reshape(1, steps, batch)
-        small = (counts <= batch).unsqueeze(2)
-        position = torch.where(small, column, through) % counts.unsqueeze(2)
-        weight = torch.where(small.squeeze(2), column < counts, torch.ones_like(column).bool())
-        weight = weight / counts.clamp(max=batch)
-        position = _shuffled(rows, tasks, position, key)
-    index = rows.offsets[tasks].reshape(-1, 1, 1) + position
+        column = torch.arange(batch, device=device)
+        through = torch.arange(steps * batch, device=device).reshape(steps, 1, batch)
+        small = counts <= batch
+        weight = torch.where(small, column < counts, True) / counts.clamp(max=batch)
+        position = _shuffled(rows, tasks, torch.where(small, column, through) % counts, key)
+    # Steps lead in memory, so that the rows of one step, of all tasks, lie together.
+    index = rows.offsets[tasks].unsqueeze(1) + position
     x, y = rows.x[index], rows.y[index]
     return Batches(
-        x.expand(-1, steps, *x.shape[2:]),
-        y.expand(-1, steps, *y.shape[2:]),
-        weight.to(x.dtype).unsqueeze(1).expand(-1, steps, -1),
+        x.expand(steps, *x.shape[1:]).transpose(0, 1),
+        y.expand(steps, *y.shape[1:]).transpose(0, 1),
+        weight.to(x.dtype).expand(steps, *weight.shape).transpose(0, 1),
     )
 
 
 def _shuffled(rows: Rows, tasks: Tensor, position: Tensor, key: int) -> Tensor:
-    """Positions in file order -> positions in each task's own shuffled order of this round."""
+    """Positions [.., task, ..] in file order -> in each task's own shuffled order of this round."""
     counts = rows.count(tasks)
     begin = counts.cumsum(0) - counts
     rank = torch.repeat_interleave(torch.arange(len(tasks), device=counts.device), counts)
     row = torch.arange(len(rank), device=counts.device) - begin[rank]
     order = torch.argsort(scramble(key, tasks[rank], row))
     order = order[torch.argsort(rank[order], stable=True)]
-    return row[order][begin.reshape(-1, 1, 1) + position]
+    return row[order][begin.unsqueeze(1) + position]

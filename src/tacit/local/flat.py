@@ -209,10 +209,13 @@ def _flatten(tensors: dict[str, Tensor]) -> tuple[list[_Slot], Tensor]:
 
 
 def _unflatten(slots: list[_Slot], flat: Tensor) -> dict[str, Tensor]:
+    if not slots:
+        return {}
+    parts = flat.split([slot.end - slot.begin for slot in slots])
+    shaped = [(slot, part.reshape(slot.shape)) for slot, part in zip(slots, parts, strict=True)]
     return {
         slot.name: part if slot.dtype.is_floating_point else part.to(slot.dtype)
-        for slot in slots
-        for part in [flat[slot.begin : slot.end].reshape(slot.shape)]
+        for slot, part in shaped
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tacit.local.batches import Batches
@@ -19,9 +20,9 @@ def sgd(
     towards: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
-    for number in range(batches.steps):
-        slope, buffers = model.gradient(w, buffers, *batches.step(number))
+    for x, y, weight in batches.steps():
+        slope, buffers = model.gradient(w, buffers, x, y, weight)
         if pull and towards is not None:
             slope = slope + pull * (w - towards)
-        w = w - lr * slope
+        w = torch.add(w, slope, alpha=-lr) if isinstance(lr, float) else w - lr * slope
     return w, buffers

@@ -30,7 +30,7 @@ class Together:
 
     def __call__(self, shared: Any, own: Any) -> Any:
         flat, spec = pytree.tree_flatten((shared, own))
-        key = (spec, tuple((value.shape, value.dtype, value.device) for value in flat))
+        key = (spec, tuple((v.shape, v.stride(), v.dtype, v.device) for v in flat))
         if key not in self._traced:
             self._traced[key] = self._trace(flat, spec)
         graph, out_spec = self._traced[key]
@@ -53,27 +53,60 @@ class Together:
             shape.append(out_spec)
             return results
 
-        blank = [torch.zeros_like(value) for value in flat]
-        graph = make_fx(lifted)(*blank)
+        graph = make_fx(lifted)(*map(_blank, flat))
         _simplify(graph)
         return graph, shape[-1]
 
 
+def _blank(like: Tensor) -> Tensor:
+    """Zeros with the same shape and strides: what is traced must fit the layout it meets later."""
+    pairs = zip(like.shape, like.stride(), strict=True)
+    numbers = sum((size - 1) * stride for size, stride in pairs) + 1 if like.numel() else 0
+    return like.new_zeros(numbers).as_strided(like.shape, like.stride())
+
+
 def _simplify(graph: fx.GraphModule) -> None:
-    """Leave out operations that do nothing; for small models each costs as much as a real one."""
-    aten = torch.ops.aten
-    same_shape = {aten.expand.default, aten.view.default, aten._unsafe_view.default}
+    """Leave out operations that do nothing; for small models each costs as much as a real one.
+
+    The gradient of a sum begins with a tensor of ones and multiplies by it: without those products
+    nothing uses the loss itself any more, and its forward half goes too.
+    """
     for node in graph.graph.nodes:
-        if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
-            continue
-        source = node.args[0]
-        unchanged = node.target in same_shape and _layout(node) == _layout(source) is not None
-        times_one = node.target is aten.mul.Scalar and node.args[1] == 1
-        if unchanged or times_one or node.target is aten.detach.default:
+        source = _same_as(node)
+        if source is not None:
             node.replace_all_uses_with(source)
-            graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     graph.recompile()
+
+
+def _same_as(node: fx.Node) -> fx.Node | None:
+    """An earlier node with exactly the same values and layout, if this one adds nothing to it."""
+    aten = torch.ops.aten
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
+        return None
+    source, rest = node.args[0], node.args[1:]
+    if node.target is aten.detach.default:
+        return source
+    if node.target is aten.mul.Scalar and rest[0] == 1:
+        return source
+    if node.target in (aten.expand.default, aten.view.default, aten._unsafe_view.default):
+        return source if _layout(node) == _layout(source) is not None else None
+    if node.target is aten.transpose.int and source.target is aten.transpose.int:
+        inner = source.args[0]
+        swapped_back = sorted(rest) == sorted(source.args[1:]) and isinstance(inner, fx.Node)
+        return inner if swapped_back and _layout(inner) == _layout(node) is not None else None
+    if node.target is aten.mul.Tensor and isinstance(rest[0], fx.Node):
+        for ones, other in ((source, rest[0]), (rest[0], source)):
+            if _all_ones(ones) and _layout(other) == _layout(node) is not None:
+                return other
+    return None
+
+
+def _all_ones(node: fx.Node) -> bool:
+    aten = torch.ops.aten
+    while node.target in (aten.view.default, aten.expand.default, aten.unsqueeze.default):
+        node = node.args[0]  # type: ignore[assignment]
+    return node.target is aten.ones_like.default
 
 
 def _layout(node: fx.Node) -> Any:
