@@ -69,34 +69,47 @@ def _simplify(graph: fx.GraphModule) -> None:
     """Leave out operations that do nothing; for small models each costs as much as a real one.
 
     The gradient of a sum begins with a tensor of ones and multiplies by it: without those products
-    nothing uses the loss itself any more, and its forward half goes too.
+    nothing uses the loss itself any more, and its forward half goes too. Where something is changed
+    in place (statistics of BatchNorm), copies are left alone.
     """
+    in_place = any(
+        isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for node in graph.graph.nodes
+    )
     for node in graph.graph.nodes:
-        source = _same_as(node)
+        source = _same_view(node) or (None if in_place else _same_product(node))
         if source is not None:
             node.replace_all_uses_with(source)
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
 
-def _same_as(node: fx.Node) -> fx.Node | None:
-    """An earlier node with exactly the same values and layout, if this one adds nothing to it."""
+def _same_view(node: fx.Node) -> fx.Node | None:
+    """The node that this one is a view of, if it looks at it exactly as it is."""
     aten = torch.ops.aten
-    if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
+    source = node.args[0] if node.args else None
+    if not isinstance(source, fx.Node):
         return None
-    source, rest = node.args[0], node.args[1:]
     if node.target is aten.detach.default:
-        return source
-    if node.target is aten.mul.Scalar and rest[0] == 1:
         return source
     if node.target in (aten.expand.default, aten.view.default, aten._unsafe_view.default):
         return source if _layout(node) == _layout(source) is not None else None
-    if node.target is aten.transpose.int and source.target is aten.transpose.int:
-        inner = source.args[0]
-        swapped_back = sorted(rest) == sorted(source.args[1:]) and isinstance(inner, fx.Node)
+    if node.target is source.target is aten.transpose.int:
+        inner = source.args[0]  # swapped there and back
+        swapped_back = set(node.args[1:]) == set(source.args[1:]) and isinstance(inner, fx.Node)
         return inner if swapped_back and _layout(inner) == _layout(node) is not None else None
-    if node.target is aten.mul.Tensor and isinstance(rest[0], fx.Node):
-        for ones, other in ((source, rest[0]), (rest[0], source)):
+    return None
+
+
+def _same_product(node: fx.Node) -> fx.Node | None:
+    """The other factor of a product with ones."""
+    aten = torch.ops.aten
+    if node.target is aten.mul.Scalar and node.args[1] == 1:
+        return node.args[0] if isinstance(node.args[0], fx.Node) else None
+    if node.target is aten.mul.Tensor:
+        for ones, other in (node.args, node.args[::-1]):
+            if not isinstance(ones, fx.Node) or not isinstance(other, fx.Node):
+                continue
             if _all_ones(ones) and _layout(other) == _layout(node) is not None:
                 return other
     return None
