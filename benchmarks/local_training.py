@@ -29,6 +29,7 @@ from tacit.local import flat
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
+from tacit.local.threads import threads_for
 from tacit.local.together import Together
 from tacit.models.cnn import femnist_cnn
 
@@ -41,6 +42,7 @@ class Workload:
 
     name: str
     kind: Kind
+    outputs: int
     module: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
     x: Tensor  # [task, step, batch, ...]
@@ -61,7 +63,7 @@ def _cnn(tasks: int, device: str, generator: torch.Generator) -> Workload:
     flops = 2 * BATCH * (2 * first + 3 * second + 3 * last)
     module = _started(femnist_cnn(), generator).to(device)
     loss = functional.cross_entropy
-    return Workload("CNN", "multiclass", module, loss, *_on(device, x, y), flops)
+    return Workload("CNN", "multiclass", 62, module, loss, *_on(device, x, y), flops)
 
 
 def _linear(tasks: int, device: str, generator: torch.Generator) -> Workload:
@@ -70,7 +72,7 @@ def _linear(tasks: int, device: str, generator: torch.Generator) -> Workload:
     module = _started(nn.Linear(FEATURES, 1), generator).to(device)
     flops = 2 * BATCH * 2 * FEATURES
     loss = lambda out, y: functional.mse_loss(out.squeeze(1), y)  # noqa: E731
-    return Workload("linear", "regression", module, loss, *_on(device, x, y), flops)
+    return Workload("linear", "regression", 1, module, loss, *_on(device, x, y), flops)
 
 
 def _on(device: str, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,13 +135,15 @@ def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Callable[[]
     whole = torch.full((work.tasks, STEPS, BATCH), 1 / BATCH, device=work.x.device)
     start, buffers = model.start.expand(work.tasks, -1), model.buffers.expand(work.tasks, -1)
     together = Together(lambda shared, own: sgd(model, *own, lr=RATE)[0])
+    numbers = work.x[0, 0, 0].numel() + model.check(work.x[0, 0], work.outputs)
 
     def train() -> Tensor:
         trained = []
         for first in range(0, work.tasks, chunk):
             span = slice(first, first + chunk)
             batches = Batches(work.x[span], work.y[span], whole[span])
-            with contextlib.nullcontext() if fast else _stock_convolutions():
+            stock = contextlib.nullcontext() if fast else _stock_convolutions()
+            with stock, threads_for(chunk * BATCH * numbers):
                 trained.append(together((), (start[span], buffers[span], batches)))
         return torch.cat(trained)
 

@@ -132,7 +132,7 @@ class FlatModel:
         return parts[0], parts[1]
 
     def check(self, x: Tensor, outputs: int) -> int:
-        """Try two tasks at once before work starts; returns activation bytes of one row.
+        """Try two tasks at once before work starts; returns how many activations a row has.
 
         A layer that cannot be vectorised, or an output of the wrong shape, is refused by name.
         """
@@ -172,7 +172,7 @@ class FlatModel:
             for handle in handles:
                 handle.remove()
         # Hooks fire for the shape check and again for the gradient, each on `len(x)` rows.
-        return 4 * numbers[0] // max(2 * len(x), 1)
+        return numbers[0] // max(2 * len(x), 1)
 
     def _check_shape(self, output: Tensor, rows: int, outputs: int) -> None:
         flat = self.kind in ("regression", "binary")

@@ -4,7 +4,7 @@
 tensor operations. The method's own Python code runs while tracing only, on blank tensors of the
 right shapes: in a round, nothing but that list touches data. So the fence around a task does not
 depend on what a method's author wrote, and small models do not pay for Python in every step
-(measured with a linear model of 30 features: about three times faster than `vmap` alone).
+(a linear model with 30 features trains about three times as fast as under `vmap` alone).
 
 Inside the function, tensors can be computed with but not branched on or read as numbers.
 """
@@ -95,9 +95,9 @@ def _same_view(node: fx.Node) -> fx.Node | None:
     if node.target in (aten.expand.default, aten.view.default, aten._unsafe_view.default):
         return source if _layout(node) == _layout(source) is not None else None
     if node.target is source.target is aten.transpose.int:
-        inner = source.args[0]  # swapped there and back
-        swapped_back = set(node.args[1:]) == set(source.args[1:]) and isinstance(inner, fx.Node)
-        return inner if swapped_back and _layout(inner) == _layout(node) is not None else None
+        inner = source.args[0]
+        if isinstance(inner, fx.Node) and set(node.args[1:]) == set(source.args[1:]):
+            return inner if _layout(inner) == _layout(node) is not None else None
     return None
 
 

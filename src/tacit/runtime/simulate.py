@@ -22,6 +22,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation, Part
 from tacit.local.batches import Batches, draw
 from tacit.local.flat import FlatModel
+from tacit.local.threads import threads_for
 from tacit.local.together import Together
 from tacit.methods.base import BillboardMethod, Board, Method, State
 from tacit.privacy.channel import BudgetSpent, Channel
@@ -60,7 +61,7 @@ class Simulation:
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
         self._clients = Together(self._client)
-        self._contribution_size, self._chunk = self._rehearse()
+        self._contribution_size, self._chunk, self._in_flight = self._rehearse()
 
     def run(
         self,
@@ -86,7 +87,8 @@ class Simulation:
                 self.stopped = f"validation loss did not improve for {patience} evaluations"
                 break
             try:
-                self.board = self._round(self.board)
+                with threads_for(self._in_flight):
+                    self.board = self._round(self.board)
             except BudgetSpent as reason:
                 self.stopped = str(reason)
                 break
@@ -150,10 +152,11 @@ class Simulation:
                 torch.cuda.default_generators[self.device.index or 0].manual_seed(key)
             yield
 
-    def _rehearse(self) -> tuple[int, int]:
+    def _rehearse(self) -> tuple[int, int, int]:
         """Try the model and the method on blank rows, so that errors come before work.
 
-        Returns the length of a contribution and how many tasks fit into a chunk.
+        Returns the length of a contribution, how many tasks fit into a chunk, and how many numbers
+        a local step of a chunk has in flight.
         """
         method, train = self.method, self.federation.train
         rows = method.batch or int(train.counts.max())
@@ -176,9 +179,11 @@ class Simulation:
             )
         if sent.ndim != 2:
             raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
-        row_bytes = 4 * max(1, few[0].numel()) * method.steps + 4 * activations
-        task_bytes = rows * row_bytes + 4 * 6 * self.model.size
-        return sent.shape[1], max(1, _chunk_bytes(self.device) // task_bytes)
+        row = max(1, few[0].numel())
+        task_bytes = 4 * (rows * (row * method.steps + activations) + 6 * self.model.size)
+        chunk = max(1, _chunk_bytes(self.device) // task_bytes)
+        cohort = max(1, round(self.channel.sampler.expected(len(self.federation))))
+        return sent.shape[1], chunk, min(chunk, cohort) * rows * (row + activations)
 
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
