@@ -77,9 +77,11 @@ def train(
         ),
     ] = None,
     method: Annotated[
-        str | None, OPTION(help="pmtl, fedavg or local (`tacit methods`).", rich_help_panel=METHOD)
+        str | None, OPTION(help="pmtl (default), fedavg or local.", rich_help_panel=METHOD)
     ] = None,
-    model: Annotated[str | None, OPTION(help="linear, mlp or cnn.", rich_help_panel=METHOD)] = None,
+    model: Annotated[
+        str | None, OPTION(help="linear (default), mlp or cnn.", rich_help_panel=METHOD)
+    ] = None,
     lr: Annotated[float | None, OPTION(help="Local step size.", rich_help_panel=METHOD)] = None,
     local_steps: Annotated[
         int | None, OPTION(help="Local steps per round.", rich_help_panel=METHOD)
@@ -100,7 +102,8 @@ def train(
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, OPTION(help="The promise; noise is calibrated.", rich_help_panel=PRIVACY)
+        float | None,
+        OPTION(help="The promise; without it (or --noise), no privacy.", rich_help_panel=PRIVACY),
     ] = None,
     delta: Annotated[
         float | None, OPTION(help="Default 1 / (10 tasks).", rich_help_panel=PRIVACY)
@@ -114,10 +117,12 @@ def train(
     sampling: Annotated[
         str | None, OPTION(help="poisson, fixed-size or everyone.", rich_help_panel=PRIVACY)
     ] = None,
-    rounds: Annotated[int | None, OPTION(help="Number of rounds.", rich_help_panel=RUN)] = None,
+    rounds: Annotated[
+        int | None, OPTION(help="Number of rounds (100).", rich_help_panel=RUN)
+    ] = None,
     cohort: Annotated[
         float | None,
-        OPTION(help="Share (at most 1) or number of tasks per round.", rich_help_panel=RUN),
+        OPTION(help="Share (1 = all) or number of tasks per round.", rich_help_panel=RUN),
     ] = None,
     seed: Annotated[
         int | None, OPTION(help="Reproducible, and therefore not private.", rich_help_panel=RUN)

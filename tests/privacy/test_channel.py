@@ -163,3 +163,18 @@ def test_attack_succeeds_when_the_noise_is_halved(monkeypatch):
     monkeypatch.setattr(Randomness, "normal", lambda self, *args: draw(self, *args) / 2)
     promised, proved = attack(noise=1.0)
     assert proved > promised
+
+
+def test_a_seeded_run_may_repeat_paid_rounds_when_its_budget_is_used_up():
+    """After a crash near the end the ledger is full, but the last rounds must be run again."""
+    sampler = Poisson(0.5)
+    one = channel(sampler=sampler, noise=5.0, seed=1)
+    epsilon = spent({Release(sampler, 5.0): 10}, 1e-3, "add-remove").epsilon
+    one.budget = Budget(epsilon, 1e-3, "add-remove")
+    first = [one.open(round, 10).publishable(3) for round in range(10)]
+    again = channel(sampler=sampler, noise=5.0, seed=1, budget=one.budget, ledger=one.ledger)
+    for round in range(7, 10):
+        assert torch.equal(again.open(round, 10).publishable(3), first[round])
+    assert len(one.ledger) == 10
+    with pytest.raises(BudgetSpent):
+        again.open(10, 11)

@@ -26,7 +26,7 @@ def run(folder: str, store: str, seed: int | None, save_every: float) -> None:
     tacit.train(
         federation(),
         tacit.PMTL(batch=4, local_steps=2, clip=0.5),
-        privacy=tacit.Privacy(noise=8.0),
+        privacy=tacit.Privacy(epsilon=3.0),
         rounds=ROUNDS,
         cohort=0.5,
         seed=seed,

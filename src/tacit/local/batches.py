@@ -42,7 +42,8 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> 
     counts = rows.count(tasks).unsqueeze(1)
     device = counts.device
     if batch is None:
-        place = torch.arange(int(counts.max()), device=device)
+        least, most = (int(bound) for bound in counts.aminmax())
+        place = torch.arange(most if least == most else round_up(most), device=device)
         weight = (place < counts) / counts
         position = (place % counts).unsqueeze(0)
     else:
@@ -59,6 +60,12 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> 
         y.expand(steps, *y.shape[1:]).transpose(0, 1),
         weight.to(x.dtype).expand(steps, *weight.shape).transpose(0, 1),
     )
+
+
+def round_up(number: int) -> int:
+    """To 1, 2, 3, 4, 6, 8, 12, 16, …: ragged sizes become few, and so does what must be traced."""
+    power = 1 << (number - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and number <= power * 3 // 4 else power
 
 
 def _shuffled(rows: Rows, tasks: Tensor, position: Tensor, key: int) -> Tensor:

@@ -77,8 +77,7 @@ class Channel:
 
     def open(self, round: int, rounds: int) -> Collection:
         """Begin a round; raises `BudgetSpent` before any work if its release cannot be paid."""
-        booked = any(entry["round"] == round for entry in self.ledger.entries[-1:])
-        repeats = booked and not self.randomness.secret
+        repeats = self.ledger.has(round) and not self.randomness.secret
         if self.release is not None and self.budget is not None and not repeats:
             if self._room is None:
                 self._room = len(self.ledger) + affordable(

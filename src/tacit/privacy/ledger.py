@@ -26,6 +26,7 @@ class Ledger:
 
     path: Path | None = None
     entries: list[dict[str, Any]] = field(default_factory=list)
+    _of_round: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     @classmethod
     def at(cls, path: Path | None) -> Ledger:
@@ -38,7 +39,7 @@ class Ledger:
                 if not line:
                     continue
                 try:
-                    ledger.entries.append(json.loads(line))
+                    ledger._add(json.loads(line))
                 except json.JSONDecodeError as error:
                     if number == len(lines):  # a write cut short by a crash: never released
                         _truncate(path, len(text.encode()) - len(line.encode()))
@@ -54,14 +55,18 @@ class Ledger:
             "sampling": release.sampler.to_json(),
             **details,
         }
-        if repeatable and any(old == entry for old in reversed(self.entries)):
+        if repeatable and entry in self._of_round.get(round, ()):
             return
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
+        self._add(entry)
+
+    def _add(self, entry: dict[str, Any]) -> None:
         self.entries.append(entry)
+        self._of_round.setdefault(entry["round"], []).append(entry)
 
     def releases(self) -> Counter[Release]:
         """What was released, counted: all that an accountant needs."""
@@ -70,9 +75,16 @@ class Ledger:
             counted[Release(sampler_from_json(entry["sampling"]), entry["noise_multiplier"])] += 1
         return counted
 
+    def has(self, round: int) -> bool:
+        """Whether a release of this round was booked."""
+        return round in self._of_round
+
     def before(self, round: int) -> int:
-        """Releases booked for earlier rounds (a round that was cut short may lie ahead)."""
-        return sum(entry["round"] < round for entry in self.entries)
+        """Releases booked for earlier rounds (rounds that a crash cut off may lie ahead)."""
+        ahead, number = 0, round
+        while number in self._of_round:
+            ahead, number = ahead + len(self._of_round[number]), number + 1
+        return len(self.entries) - ahead
 
     def __len__(self) -> int:
         return len(self.entries)

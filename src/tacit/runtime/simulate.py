@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from tacit import metrics
 from tacit.errors import TacitError
 from tacit.federation import Federation, Part
-from tacit.local.batches import Batches, draw
+from tacit.local.batches import Batches, draw, round_up
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
 from tacit.local.together import Together
@@ -78,9 +78,8 @@ class Simulation:
             seen = self.curve[-1]["round"] if self.curve else -1
             if seen < round and (round % every == 0 or round == self.rounds):
                 self._look(epsilon)
-            on_round(
-                round, self.curve[-1] | {"epsilon": epsilon(self.channel.ledger.before(round))}
-            )
+            so_far = {"epsilon": epsilon(self.channel.ledger.before(round))}
+            on_round(round, self.curve[-1] | so_far)
             if round == self.rounds:
                 break
             if patience is not None and _no_better_for(self.curve) >= patience:
@@ -95,7 +94,8 @@ class Simulation:
             # Without a seed, a round that is lost would have to be paid for again.
             late = time.monotonic() - saved > SAVE_EVERY_SECONDS
             save = late or self._randomness.secret or self.board.round == self.rounds
-            self.store.settle(self.board, {"curve": self.curve}, save=save)
+            notes = {"curve": self.curve, "dropped": self.channel.dropped}
+            self.store.settle(self.board, notes, save=save)
             saved = time.monotonic() if save else saved
 
     def resume(self) -> None:
@@ -104,7 +104,7 @@ class Simulation:
         if found is not None:
             board, notes = found
             self.board = board.to(self.device)
-            self.curve = notes["curve"]
+            self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
 
     def _round(self, board: Board) -> Board:
         """One round: the only code that sees tasks' contributions, and it hands them on unread."""
@@ -116,7 +116,7 @@ class Simulation:
         public = (board.tensors, torch.tensor(board.round, device=self.device))
         key = self._randomness.key("batches", board.round)
         for number, tasks in enumerate(self._chunks(cohort)):
-            filled = torch.cat([tasks, tasks[:1].expand(_size(len(tasks)) - len(tasks))])
+            filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
             batches = draw(self.federation.train, filled, method.steps, method.batch, key)
             with self._layers_random(board.round, number):
                 results = self._clients(public, (self.store.take(filled, fresh), batches))
@@ -163,7 +163,7 @@ class Simulation:
         few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
         activations = self.model.check(few, self.federation.outputs)
         fresh = method.state(self.model, self.board)
-        y = train.y[:1].expand(2, *train.y.shape[1:])
+        y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:])
         blank = Batches(
             few.expand(2, method.steps, 2, *few.shape[1:]),
             y.expand(2, method.steps, 2, *y.shape[1:]).clone(),
@@ -235,12 +235,6 @@ def _no_better_for(curve: list[dict[str, Any]]) -> int:
     """Evaluations since the lowest loss."""
     losses = [point["loss"] for point in curve]
     return len(losses) - 1 - losses.index(min(losses))
-
-
-def _size(tasks: int) -> int:
-    """Chunks are filled up to 1, 2, 3, 4, 6, 8, 12, 16, … tasks, so that few sizes are traced."""
-    power = 1 << (tasks - 1).bit_length()
-    return power * 3 // 4 if power >= 4 and tasks <= power * 3 // 4 else power
 
 
 def _chunk_bytes(device: torch.device) -> int:

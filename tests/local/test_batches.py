@@ -1,0 +1,65 @@
+"""Batches: every row once per epoch, nothing of another task, the same alone and together."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.federation import Rows
+from tacit.local.batches import draw, round_up
+
+
+def rows_of(counts: list[int]) -> Rows:
+    """Row values say whose they are: task * 1000 + place."""
+    offsets = torch.tensor([0, *counts]).cumsum(0)
+    values = torch.cat([1000.0 * k + torch.arange(n) for k, n in enumerate(counts)])
+    return Rows(values.unsqueeze(1), values, offsets)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    steps=st.integers(1, 6),
+    batch=st.one_of(st.none(), st.integers(1, 12)),
+    key=st.integers(0, 2**62),
+)
+def test_batches_are_honest(counts, steps, batch, key):
+    rows, tasks = rows_of(counts), torch.arange(len(counts))
+    batches = draw(rows, tasks, steps, batch, key)
+    assert batches.x.shape[:2] == (len(counts), steps)
+    assert torch.allclose(batches.weight.sum(2), torch.ones(len(counts), steps))
+    assert torch.equal(batches.x[..., 0], batches.y)
+    assert (batches.y // 1000 == tasks.reshape(-1, 1, 1)).all()  # no row of another task
+    for k, n in enumerate(counts):
+        used = batches.weight[k] > 0
+        if batch is None or n <= batch:
+            for step in range(steps):  # all rows, each once
+                seen = sorted((batches.y[k, step][used[step]] % 1000).tolist())
+                assert seen == list(range(n))
+        else:
+            order = (batches.y[k] % 1000).reshape(-1).tolist()
+            for start in range(0, len(order) - n + 1, n):  # a full pass has every row once
+                assert sorted(order[start : start + n]) == list(range(n))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.integers(0, 2**62))
+def test_a_task_alone_draws_what_it_draws_among_others(counts, key):
+    rows = rows_of(counts)
+    together = draw(rows, torch.arange(len(counts)), 3, 4, key)
+    for k in range(len(counts)):
+        alone = draw(rows, torch.tensor([k]), 3, 4, key)
+        assert torch.equal(alone.y[0], together.y[k])
+        assert torch.equal(alone.weight[0], together.weight[k])
+
+
+def test_rounds_shuffle_differently():
+    rows = rows_of([50])
+    one, other = (draw(rows, torch.tensor([0]), 1, 50 - 1, key).y for key in (1, 2))
+    assert not torch.equal(one, other)
+
+
+@given(st.integers(1, 10**6))
+def test_rounding_up_wastes_at_most_half(number):
+    assert number <= round_up(number) <= max(number, 1.5 * number)
