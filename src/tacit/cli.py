@@ -255,7 +255,8 @@ def compare(
     if as_json:
         keep = ("guarantee", "config", "timing")
         short = {
-            name: {key: result[key] for key in keep} | {"overall": result["metrics"]["overall"]}
+            name: {key: result[key] for key in keep}
+            | {key: result["metrics"][key] for key in ("label", "overall")}
             for name, result in results.items()
         }
         print(json.dumps(short, ensure_ascii=False))

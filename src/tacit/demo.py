@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -25,7 +26,7 @@ from rich.table import Table
 from tacit import data
 from tacit.federation import Federation
 from tacit.methods import PMTL, FedAvg, Local, Method
-from tacit.privacy import Privacy
+from tacit.privacy import NOT_COVERED, Privacy
 from tacit.runtime.run import Run
 from tacit.runtime.train import train
 
@@ -109,7 +110,7 @@ def run_demo(out: Path, *, as_json: bool = False) -> None:
     write_comparison(results, out / "comparison.html")
     rows = [_summary(line, results) for line in LINES]
     if as_json:
-        print(json.dumps({"data": words, "rows": rows}, ensure_ascii=False))
+        print(json.dumps({"data": words, "label": NOT_COVERED, "rows": rows}, ensure_ascii=False))
         return
     screen.print(_table(rows))
     screen.print(
@@ -152,7 +153,10 @@ def _gaining(run: dict[str, Any], alone: dict[str, Any]) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("", "ε", "accuracy", "log loss", "worst tenth", "gain over alone")
+    columns = ("", "ε", "accuracy", "log loss", "worst tenth", "gain")
+    table = Table(
+        *columns, box=box.SIMPLE_HEAD, caption="gain: people with a lower log loss than alone"
+    )
     for row in rows:
         epsilon = "∞" if row["epsilon"] is None else f"{row['epsilon']:g}"
         accuracy, loss, worst, better = (

@@ -282,3 +282,17 @@ def test_multilabel_trains():
     federation = tacit.data.from_arrays(x, y, np.arange(200) % 10, kind="multilabel")
     run = quick(federation, PMTL(lr=1.0, batch=None), rounds=40)
     assert run.measured.overall["f1"] > 0.85
+
+
+def test_alone_is_a_strong_baseline_that_stops_where_its_own_validation_rows_say():
+    """Few rows, many features, much noise: training on overfits, and the baseline must not."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(600, 12)).astype(np.float32)
+    y = x[:, 0] + 3 * generator.normal(size=600)
+    federation = tacit.data.from_arrays(
+        x, y, np.arange(600) % 30, scale="none", target_scale="none"
+    )
+    method = PMTL(lr=0.05, batch=None, pull=0.1)
+    run = quick(federation, method, rounds=128, baselines=True)
+    alone = quick(federation, Local(lr=0.05, batch=None), rounds=128)
+    assert run.baselines["local"].overall["loss"] < 0.8 * alone.measured.overall["loss"]

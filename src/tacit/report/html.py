@@ -117,6 +117,7 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
     if baseline(result, "global"):
         said.append(
+            "Alone, each task stops training where its own validation rows say. "
             "The one model for all tasks was trained with the cohorts and noise of this run."
         )
     note = paragraph(" ".join(filter(None, said)), "note")

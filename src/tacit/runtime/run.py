@@ -45,7 +45,7 @@ class Run:
             assumptions=federation.assumptions,
             leaks=federation.leaks,
         )
-        part: Part = "test" if len(federation.test.y) else "train"
+        part = simulation.test_part
         return cls(simulation, promise, simulation.measure(part), part, config)
 
     @property
@@ -66,6 +66,7 @@ class Run:
         return {
             "part": self.part,
             "label": NOT_COVERED,
+            "dropped_contributions": self.simulation.channel.dropped,
             "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
             **own,
             "baselines": {name: self._scores(found) for name, found in self.baselines.items()},
@@ -107,6 +108,7 @@ class Run:
             "tacit": tacit.__version__,
             "guarantee": self.guarantee.to_json(),
             "metrics": self.metrics,
+            "curve_label": NOT_COVERED,
             "curve": [_plain(point) for point in self.curve],
             "federation": {
                 "source": self.federation.source,
@@ -121,7 +123,6 @@ class Run:
             "config": self.config,
             "timing": self.timing,
             "stopped": self.simulation.stopped,
-            "dropped_contributions": self.simulation.channel.dropped,
         }
 
     def save(self, folder: str | Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -195,9 +196,18 @@ class Simulation:
     def outputs(self, part: Part, tasks: Tensor) -> Tensor:
         """Raw outputs of every task's own model on its own rows."""
         rows = self.federation.part(part)
-        per_row = 4 * (rows.x[:1].numel() + 64)
-        limit = max(1, _chunk_bytes(self.device) // per_row)
-        return evaluate.outputs(self.model, self.personal, rows, tasks, limit)
+        return evaluate.outputs(self.model, self.personal, rows, tasks, self.rows_at_once)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are predicted at a time."""
+        row_bytes = 4 * (math.prod(self.federation.input_shape) + 64)
+        return max(1, _chunk_bytes(self.device) // row_bytes)
+
+    @property
+    def test_part(self) -> Part:
+        """Where models are measured: test rows, or training rows if there are none."""
+        return "test" if len(self.federation.test.y) else "train"
 
     def measure(self, part: Part, tasks: Tensor | None = None) -> metrics.Metrics:
         """Scores of the personal models: not covered by the guarantee."""

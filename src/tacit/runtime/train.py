@@ -18,16 +18,17 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
-from tacit.methods import METHODS, BillboardMethod, Board, FedAvg, Local, Method
+from tacit.methods import METHODS, BillboardMethod, Method
 from tacit.models import MODELS, linear
-from tacit.privacy import Channel, Everyone, Ledger, Privacy, Release, Sampler, sampler_for
+from tacit.privacy import Everyone, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
-from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
+from tacit.runtime.baselines import baseline_scores
+from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import Store, replace
+from tacit.runtime.store import replace
 
 
 def train(
@@ -83,7 +84,7 @@ def train(
     if folder is not None:
         _claim(folder, settings | {"data": _fingerprint(federation)}, resume)
     progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
-    simulation = _simulation(
+    simulation = prepare(
         federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
         store=store, folder=folder,
     )  # fmt: skip
@@ -95,80 +96,12 @@ def train(
         )
     run = Run.of(simulation, privacy, settings)
     if baselines:
-        run.baselines = _baselines(run, made, privacy, sampler, randomness, progress)
+        run.baselines = baseline_scores(simulation, run.measured, privacy, sampler, progress)
     run.timing = _timing(started, simulation)
     if folder is not None:
         progress.say("writing the report")
         run.save(folder)
     return run
-
-
-def _simulation(
-    federation: Federation,
-    method: Method,
-    model: FlatModel,
-    privacy: Privacy | None,
-    sampler: Sampler,
-    rounds: int,
-    randomness: Randomness,
-    device: torch.device,
-    *,
-    store: Literal["memory", "disk"] = "memory",
-    folder: Path | None = None,
-) -> Simulation:
-    tasks = len(federation)
-    channel = Channel(sampler, tasks, randomness)
-    if privacy is not None and isinstance(method, BillboardMethod):
-        if not math.isfinite(method.clip):
-            raise TacitError(
-                "clip must be finite under privacy: an unbounded task cannot be hidden"
-            )
-        noise = privacy.noise_multiplier(sampler, rounds, tasks)
-        channel.clip, channel.release = method.clip, Release(sampler, noise)
-        channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
-        if privacy.epsilon is not None:
-            delta = privacy.delta_for(tasks)
-            channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
-    state = method.state(model, Board(method.board(model)))
-    place = None if folder is None else folder / "checkpoint"
-    states = Store(tasks, state, place=store, folder=place, device=device)
-    return Simulation(federation, method, model, channel, states, rounds, randomness, device)
-
-
-def _baselines(
-    run: Run,
-    model: FlatModel,
-    privacy: Privacy | None,
-    sampler: Sampler,
-    randomness: Randomness,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Training alone, and one global model, with the same steps, cohorts and noise.
-
-    Nothing of them is released, so they cost no privacy; their scores are as uncovered as ours.
-    """
-    simulation = run.simulation
-    method, federation = simulation.method, simulation.federation
-    same = {name: getattr(method, name) for name in ("lr", "local_steps", "batch", "halve_every")}
-    share = sampler.expected(len(federation)) / len(federation)
-    clip = method.clip if isinstance(method, BillboardMethod) else 1.0
-    alone_rounds = max(1, round(simulation.rounds * share))
-    plans: dict[str, tuple[Method, Privacy | None, Sampler, int]] = {
-        "local": (Local(**same), None, Everyone(), alone_rounds),
-        "global": (FedAvg(**same, clip=clip), privacy, sampler, simulation.rounds),
-    }
-    results = {}
-    for name, (other, promised, draws, rounds) in plans.items():
-        if type(other) is type(method):
-            results[name] = run.measured
-            continue
-        beside = _simulation(
-            federation, other, model, promised, draws, rounds, randomness, simulation.device
-        )
-        with progress.rounds(f"for comparison: {name}", rounds) as on_round:
-            beside.run(on_round=on_round)
-        results[name] = beside.measure(run.part)
-    return results
 
 
 def _epsilon(

@@ -1,0 +1,52 @@
+"""From settings to a simulation that is ready to run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.local.flat import FlatModel
+from tacit.methods import BillboardMethod, Board, Method
+from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
+from tacit.privacy.channel import Budget
+from tacit.randomness import Randomness
+from tacit.runtime.simulate import Simulation
+from tacit.runtime.store import Store
+
+
+def prepare(
+    federation: Federation,
+    method: Method,
+    model: FlatModel,
+    privacy: Privacy | None,
+    sampler: Sampler,
+    rounds: int,
+    randomness: Randomness,
+    device: torch.device,
+    *,
+    store: Literal["memory", "disk"] = "memory",
+    folder: Path | None = None,
+) -> Simulation:
+    """A simulation ready to run: noise calibrated, ledger and states opened, model tried out."""
+    tasks = len(federation)
+    channel = Channel(sampler, tasks, randomness)
+    if privacy is not None and isinstance(method, BillboardMethod):
+        if not math.isfinite(method.clip):
+            raise TacitError(
+                "clip must be finite under privacy: an unbounded task cannot be hidden"
+            )
+        noise = privacy.noise_multiplier(sampler, rounds, tasks)
+        channel.clip, channel.release = method.clip, Release(sampler, noise)
+        channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
+        if privacy.epsilon is not None:
+            delta = privacy.delta_for(tasks)
+            channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+    state = method.state(model, Board(method.board(model)))
+    place = None if folder is None else folder / "checkpoint"
+    states = Store(tasks, state, place=store, folder=place, device=device)
+    return Simulation(federation, method, model, channel, states, rounds, randomness, device)
