@@ -186,7 +186,7 @@ def test_account_in_both_directions_and_equal_to_the_library():
 
 
 def test_methods_data_and_compare(table, tmp_path):
-    assert set(json.loads(succeed(["methods", "--json"]))) == {"pmtl", "fedavg", "local"}
+    assert {"pmtl", "fedavg", "local"} <= set(json.loads(succeed(["methods", "--json"])))
     assert "pull=1.0" in succeed(["methods"]).replace("\n", " ").replace("│", "")
     names = {source["name"] for source in json.loads(succeed(["data", "--json"]))}
     assert {"exam", "star", "hsb82", "verbagg", "digits", "low-rank"} <= names

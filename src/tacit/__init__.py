@@ -3,7 +3,7 @@
 from tacit import data, models
 from tacit.errors import TacitError
 from tacit.federation import Federation
-from tacit.methods import PMTL, FedAvg, Local
+from tacit.methods import PMTL, PPSGD, Ditto, FedAvg, FedProx, Local, PFedMe
 from tacit.privacy import Guarantee, Privacy
 from tacit.runtime.models import SavedModels
 from tacit.runtime.run import Run
@@ -13,10 +13,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PMTL",
+    "PPSGD",
+    "Ditto",
     "FedAvg",
+    "FedProx",
     "Federation",
     "Guarantee",
     "Local",
+    "PFedMe",
     "Privacy",
     "Run",
     "SavedModels",

@@ -77,7 +77,8 @@ def train(
         ),
     ] = None,
     method: Annotated[
-        str | None, OPTION(help="pmtl (default), fedavg or local.", rich_help_panel=METHOD)
+        str | None,
+        OPTION(help="pmtl (default) or another of `tacit methods`.", rich_help_panel=METHOD),
     ] = None,
     model: Annotated[
         str | None, OPTION(help="linear (default), mlp or cnn.", rich_help_panel=METHOD)

@@ -147,6 +147,20 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch):
     assert torch.allclose(models(), together, atol=1e-6)
 
 
+def test_tracing_changes_nothing(make_federation, monkeypatch):
+    from tacit.runtime import simulate
+
+    federation, method = make_federation(kind="binary"), PMTL(batch=8)
+
+    def models():
+        run = train(federation, method, rounds=3, seed=1, cohort=0.7, baselines=False)
+        return run.simulation.personal(torch.arange(len(federation)))[0]
+
+    traced = models()
+    monkeypatch.setattr(simulate, "TRACED_STEPS", 0)
+    assert torch.allclose(models(), traced, atol=1e-6)
+
+
 def test_alone_equals_its_own_gradient_descent_and_ignores_the_others(make_federation):
     federation = make_federation()
     run = train(federation, Local(lr=0.05, batch=None), rounds=2000, seed=0, baselines=False)

@@ -288,6 +288,7 @@ def _settings(result: Mapping[str, Any]) -> str:
         facts.append(("features", ", ".join(map(str, features[:20])) + rest, ""))
     facts += [(str(key).replace("_", " "), plain(v), "") for key, v in result["config"].items()]
     facts += [(str(key).replace("_", " "), plain(v), "") for key, v in timing.items()]
-    if result.get("dropped_contributions"):
-        facts.append(("dropped contributions", count(result["dropped_contributions"]), ""))
+    dropped = result.get("metrics", {}).get("dropped_contributions")
+    if dropped:
+        facts.append(("dropped contributions", count(dropped), "not covered by the guarantee"))
     return "<h2>Settings and timing</h2>" + definitions(facts)
