@@ -9,7 +9,7 @@ import torch
 
 import tacit
 from tacit import PMTL, TacitError
-from tacit.runtime.simulate import TRACED_STEPS
+from tacit.runtime.simulate import TRACED_GRADIENTS
 from tacit.runtime.train import train
 
 STASH: list = []
@@ -69,7 +69,7 @@ class Shouting(PMTL):
 OUTSIDE = torch.zeros(1)
 
 
-@pytest.mark.parametrize("steps", [2, TRACED_STEPS + 1], ids=["traced", "not traced"])
+@pytest.mark.parametrize("steps", [2, TRACED_GRADIENTS + 1], ids=["traced", "not traced"])
 @pytest.mark.parametrize("kind", [Stashing, Reading, Copying, Writing])
 def test_private_tensors_cannot_leave_the_client_step(make_federation, kind, steps):
     method = kind(local_steps=steps)

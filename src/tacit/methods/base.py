@@ -91,6 +91,11 @@ class Method(ABC):
         """Batches a task needs per round; more than `local_steps` if it trains several models."""
         return self.local_steps
 
+    @property
+    def gradients(self) -> int:
+        """Gradients a task computes per round; decides whether tracing the client step pays."""
+        return self.steps
+
     def rate(self, board: Board) -> float | Tensor:
         """The step size in this round."""
         if self.halve_every is None:

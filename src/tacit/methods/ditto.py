@@ -35,6 +35,10 @@ class Ditto(BillboardMethod):
         super().__post_init__()
         self._require("pull", self.pull >= 0, "zero or more")
 
+    @property
+    def gradients(self) -> int:
+        return 2 * self.local_steps
+
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         return {"model": model.start}
 

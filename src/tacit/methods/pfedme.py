@@ -42,6 +42,10 @@ class PFedMe(BillboardMethod):
         self._require("inner_lr", self.inner_lr > 0, "a positive number")
         self._require("server_rate", self.server_rate > 0, "a positive number")
 
+    @property
+    def gradients(self) -> int:
+        return self.local_steps * self.inner_steps
+
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         return {"model": model.start}
 

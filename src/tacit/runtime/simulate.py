@@ -38,8 +38,8 @@ SAVE_EVERY_SECONDS = 1.0
 CPU_CHUNK_BYTES = 32 << 20
 """Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
 
-TRACED_STEPS = 64
-"""Above so many local steps a round is long anyway, and tracing it would be longer."""
+TRACED_GRADIENTS = 64
+"""A client step with more gradients takes long anyway, and tracing it would take longer."""
 
 OnRound = Callable[[int, dict[str, Any]], None]
 
@@ -64,7 +64,7 @@ class Simulation:
         self.board = Board(method.board(model))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
-        self._clients = Together(self._client, trace=method.steps <= TRACED_STEPS)
+        self._clients = Together(self._client, trace=method.gradients <= TRACED_GRADIENTS)
         self._contribution_size, self._chunk, self._in_flight = self._rehearse()
 
     def run(
