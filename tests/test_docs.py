@@ -38,3 +38,14 @@ def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
     assert run.guarantee.epsilon <= 2.0
     assert (tmp_path / "report.html").exists()
     assert run.metrics["baselines"].keys() == {"local", "global"}
+
+
+def test_the_experiment_of_the_guide_is_a_valid_one(tmp_path):
+    from tacit.config import check, merge, read
+
+    tables = merge(read(ROOT / "docs" / "experiment.toml"), {"run": {"out": str(tmp_path)}})
+    config = check(tables)
+    assert config.promise() is not None
+    federation = config.data.federation()
+    assert len(federation) > 50
+    assert len(federation.test.y) > len(federation.validation.y)

@@ -160,7 +160,7 @@ class Branching(nn.Module):
         (nn.Sequential(nn.Linear(4, 3), Branching()), "layer .* does not run on inputs of shape"),
         (nn.Linear(7, 1), "does not run on inputs of shape"),
         (nn.Linear(4, 3), "needs one number per row"),
-        (nn.Sequential(nn.ReLU()), "no parameters"),
+        (nn.Sequential(nn.ReLU()), "no trainable parameters"),
     ],
 )
 def test_models_that_cannot_work_are_refused_before_training(make_federation, module, words):
@@ -296,3 +296,13 @@ def test_alone_is_a_strong_baseline_that_stops_where_its_own_validation_rows_say
     run = quick(federation, method, rounds=128, baselines=True)
     alone = quick(federation, Local(lr=0.05, batch=None), rounds=128)
     assert run.baselines["local"].overall["loss"] < 0.8 * alone.measured.overall["loss"]
+
+
+def test_frozen_parameters_stay_as_they_are_and_are_not_shared(make_federation):
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    module[0].requires_grad_(False)
+    run = quick(make_federation(), model=module, rounds=5)
+    assert run.simulation.board["mean"].numel() == 9
+    one = run.personal("task-0")
+    assert torch.equal(one[0].weight, module[0].weight)
+    assert not torch.equal(one[2].weight, module[2].weight)

@@ -3,8 +3,10 @@
 Methods clip, add and average vectors; modules want named tensors. `FlatModel` goes between. Its
 functions are written for one task; the engine lifts them over a cohort with `torch.func.vmap`.
 
-Buffers (BatchNorm's running statistics) are computed from a task's rows. They travel as a second
-flat vector that belongs to the task's own state and is never part of a contribution.
+Frozen parameters (`requires_grad=False`) stay in the module: they are public constants, are not
+shared, and so add no noise. Buffers (BatchNorm's running statistics) are computed from a task's
+rows. They travel as a second flat vector that belongs to the task's own state and is never part of
+a contribution.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ class FlatModel:
         self.kind: Kind = kind
         self._training = copy.deepcopy(module).train()
         self._predicting = copy.deepcopy(module).eval()
-        self._parameters, self.start = _flatten(dict(module.named_parameters()))
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self._parameters, self.start = _flatten(trained)
         self._buffers, self.buffers = _flatten(dict(module.named_buffers()))
         if self.start.numel() == 0:
-            raise TacitError("the model has no parameters, so there is nothing to train")
+            raise TacitError("the model has no trainable parameters, so there is nothing to learn")
 
     @property
     def size(self) -> int:
