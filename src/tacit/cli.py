@@ -196,7 +196,8 @@ def _train(
     name = f"{config.method.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = Path(config.run.out or Path("runs") / name)
     federation = config.data.federation()
-    if not resume and (folder / "config.json").exists():
+    started = (folder / "checkpoint" / "settings.json").exists()
+    if started and not resume:
         raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / "config.json", config.to_json().encode())
@@ -207,7 +208,7 @@ def _train(
             config.method.method(),
             privacy=config.promise(),
             out=folder,
-            resume=resume and (folder / "checkpoint" / "settings.json").exists(),
+            resume=started,
             progress=silent if quiet or as_json else Bar(),
             config={"data": config.data.model_dump(by_alias=True)},
             **settings,

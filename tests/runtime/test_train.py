@@ -306,3 +306,19 @@ def test_frozen_parameters_stay_as_they_are_and_are_not_shared(make_federation):
     one = run.personal("task-0")
     assert torch.equal(one[0].weight, module[0].weight)
     assert not torch.equal(one[2].weight, module[2].weight)
+
+
+def test_a_run_that_could_not_start_leaves_its_folder_free(make_federation, tmp_path):
+    federation, folder = make_federation(), tmp_path / "run"
+    with pytest.raises(TacitError, match="needs one number"):
+        quick(federation, model=nn.Linear(4, 3), out=folder)
+    quick(federation, model=nn.Linear(4, 1), out=folder)
+
+
+def test_a_refused_second_run_does_not_disturb_the_first(make_federation, tmp_path):
+    federation, folder = make_federation(), tmp_path / "run"
+    quick(federation, out=folder, seed=None, privacy=Privacy(noise=3.0))
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    with pytest.raises(TacitError, match="already holds a run"):
+        quick(federation, out=folder, seed=None, privacy=Privacy(noise=3.0))
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -201,7 +201,7 @@ def build(model: nn.Module | ModelFactory, federation: Federation, seed: int) ->
     return FlatModel(module, federation.kind)
 
 
-def _flatten(tensors: dict[str, Tensor]) -> tuple[list[_Slot], Tensor]:
+def _flatten(tensors: Mapping[str, Tensor]) -> tuple[list[_Slot], Tensor]:
     slots, begin = [], 0
     for name, tensor in tensors.items():
         end = begin + tensor.numel()

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,10 +26,12 @@ from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
 from tacit.runtime.baselines import baseline_scores
 from tacit.runtime.prepare import prepare
-from tacit.runtime.progress import Progress, silent
+from tacit.runtime.progress import Bar, Progress, silent
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import replace
+
+SETTINGS = "settings.json"
 
 
 def train(
@@ -46,7 +49,7 @@ def train(
     store: Literal["memory", "disk"] = "memory",
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Progress = silent,
+    progress: Progress | None = None,
     config: dict[str, Any] | None = None,
 ) -> Run:
     """Train a personal model for every task.
@@ -68,6 +71,8 @@ def train(
     out : folder for ledger, checkpoint, result, models and report; a private run without a seed
         always has one (default `runs/<method>-<time>`), because its ledger must survive
     resume : go on with the run in `out`
+    progress : what shows that something happens; by default a bar where there is a terminal
+    config : further settings to keep with the result
     """
     started = time.monotonic()
     compute = _device(device)
@@ -77,19 +82,23 @@ def train(
     if out is None and (resume or store == "disk"):
         raise TacitError("a folder is needed: pass out=... (--out DIR)")
     folder = Path(out) if out is not None else None
-    randomness = _randomness(seed, folder, resume)
+    progress = progress or (Bar() if sys.stderr.isatty() else silent)
+    settings = _settings(method, model, privacy, rounds, cohort, seed, config)
+    fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
+    key = _key_of(folder, settings | fingerprint, resume)
+    randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
     made = _model(model, federation, randomness.key("model", 0)).to(compute)
     sampler = _sampler(method, privacy, cohort, len(federation))
-    settings = _settings(method, model, privacy, rounds, cohort, seed, config)
-    if folder is not None:
-        _claim(folder, settings | {"data": _fingerprint(federation)}, resume)
     progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
     simulation = prepare(
         federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
         store=store, folder=folder,
     )  # fmt: skip
-    if resume:
+    if folder is not None and resume:
         simulation.resume()
+    elif folder is not None:  # only now: a run that could not start leaves its folder free
+        content = {"settings": settings | fingerprint, "key": randomness.run_key}
+        replace(folder / "checkpoint" / SETTINGS, json.dumps(content, indent=2).encode())
     with progress.rounds(type(method).__name__, rounds) as on_round:
         simulation.run(
             patience=patience, epsilon=_epsilon(simulation, privacy, rounds), on_round=on_round
@@ -107,7 +116,7 @@ def train(
 def _epsilon(
     simulation: Simulation, privacy: Privacy | None, rounds: int
 ) -> Callable[[int], float | None]:
-    """ε after so many releases, for display while the run goes on (rounded up in between)."""
+    """ε after so many releases, for display while the run goes on."""
     release = simulation.channel.release
     if release is None or privacy is None:
         return lambda releases: None
@@ -167,18 +176,6 @@ def _sampler(method: Method, privacy: Privacy | None, cohort: float | int, tasks
     return sampler_for(privacy.sampling if privacy else "poisson", cohort, tasks)
 
 
-def _randomness(seed: int | None, folder: Path | None, resume: bool) -> Randomness:
-    """An unseeded run keeps its key for local shuffles, so that resuming goes on as before."""
-    path = None if folder is None else folder / "checkpoint" / "key.json"
-    if seed is None and resume and path is not None and path.exists():
-        return Randomness(None, json.loads(path.read_text())["key"])
-    randomness = Randomness.of(seed)
-    if path is not None and seed is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, json.dumps({"key": randomness.run_key}).encode())
-    return randomness
-
-
 def _settings(
     method: Method,
     model: object,
@@ -202,30 +199,32 @@ def _settings(
     }
 
 
-def _claim(folder: Path, settings: dict[str, Any], resume: bool) -> None:
-    """A folder holds one run: refuse to mix two, and refuse to go on with other settings."""
-    path = folder / "checkpoint" / "settings.json"
-    plain = json.loads(json.dumps(settings))
-    if path.exists():
-        if not resume:
-            raise TacitError(
-                f"{folder} already holds a run: pass resume=True (--resume {folder}) to go on with "
-                "it, or choose another folder"
-            )
-        before = json.loads(path.read_text())
-        changed = sorted(
-            key for key in before.keys() | plain.keys() if before.get(key) != plain.get(key)
+def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int | None:
+    """The key of the run in this folder, if it is to go on; a folder never mixes two runs.
+
+    The key shuffles rows (see `Randomness`); an unseeded run keeps its own when it is resumed.
+    """
+    if folder is None:
+        return None
+    path = folder / "checkpoint" / SETTINGS
+    if not path.exists():
+        if resume:
+            raise TacitError(f"{folder} holds no run to resume")
+        return None
+    if not resume:
+        raise TacitError(
+            f"{folder} already holds a run: pass resume=True (--resume {folder}) to go on with it, "
+            "or choose another folder"
         )
-        if changed:
-            raise TacitError(
-                f"the run in {folder} was started with other {', '.join(changed)}; resume it with "
-                "the same settings and data, or choose another folder"
-            )
-        return
-    if resume:
-        raise TacitError(f"{folder} holds no run to resume")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, json.dumps(plain, indent=2).encode())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    before, now = content["settings"], json.loads(json.dumps(settings))
+    changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    if changed:
+        raise TacitError(
+            f"the run in {folder} was started with other {', '.join(changed)}; resume it with the "
+            "same settings and data, or choose another folder"
+        )
+    return content["key"]
 
 
 def _fingerprint(federation: Federation) -> str:
