@@ -36,3 +36,23 @@ def test_convolutions_agree_between_cpu_and_gpu():
     )  # fmt: skip
     cpu, gpu = both(federation, PMTL(batch=16), model=module)
     assert (cpu - gpu).norm() < 1e-2 * cpu.norm()
+
+
+@needs_cuda
+def test_the_channel_clips_and_noises_alike_on_cpu_and_gpu():
+    from tacit.privacy import Channel, Everyone, Release
+    from tacit.randomness import Randomness
+
+    generator = torch.Generator().manual_seed(0)
+    contributions = 10 * torch.randn(64, 1000, generator=generator)
+    contributions[3, 5] = float("nan")
+    released = []
+    for device in ("cpu", "cuda"):
+        release = Release(Everyone(), 2.0)
+        channel = Channel(Everyone(), 64, Randomness.of(1), clip=0.5, release=release)
+        collection = channel.open(0, 1)
+        collection.add(contributions.to(device))
+        released.append(collection.publishable(1000).cpu())
+        assert channel.dropped == 1
+        assert len(channel.ledger) == 1
+    assert torch.allclose(*released, atol=1e-5)
