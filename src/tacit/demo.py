@@ -4,9 +4,10 @@ Verbal aggression data (Vansteelandt 2000, in R's lme4): each person says for 24
 they would react with verbal aggression. One person is one task: what one would say here is nobody
 else's business, and 7 answers are too few to learn from alone.
 
-Seven answers of each person train, five validate, twelve test. The settings below were chosen on
-the validation answers (log loss, one seed), for each method from the same grid: step size {0.3, 1},
-clip {0.3, 1, 2}, pull or shrink {0.03, 0.1, 0.3}; the test answers were not looked at.
+Seven answers of each person train, five validate, twelve test. The settings below had the lowest
+log loss on the validation answers (one seed; ε = 1 and 4 together for the private methods) in a
+grid: step size {0.3, 1} (alone {0.2, 1}), clip {0.3, 1, 2}, pull {0.03, 0.1, 0.3}, shrink {0, 0.03,
+0.1, 0.3}. The test answers were not looked at.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ ALONE = Line("alone", Local(**SAME, shrink=0.1))
 PERSONAL = Line("PMTL, private", PMTL(**SAME, clip=0.3, pull=0.1), 1.0)
 LINES = (
     ALONE,
-    Line("global, private", FedAvg(**SAME, clip=0.3), 1.0),
-    Line("global, private", FedAvg(**SAME, clip=0.3), 4.0),
+    Line("global, private", FedAvg(lr=0.3, batch=None, clip=0.3), 1.0),
+    Line("global, private", FedAvg(lr=0.3, batch=None, clip=0.3), 4.0),
     PERSONAL,
     Line("PMTL, private", PMTL(**SAME, clip=0.3, pull=0.1), 4.0),
     Line("PMTL, not private", PMTL(**SAME, clip=0.3, pull=0.1)),
