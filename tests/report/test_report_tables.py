@@ -75,6 +75,9 @@ def test_compare_table(make):
     for word in ("runs/pmtl-2.0-0 and 2 more", "reproducible, not private", "no privacy", "∞",
                  "nothing released", "±", "not covered by the guarantee"):  # fmt: skip
         assert word in text, word
+    # no ε without its terms
+    assert "Every ε: add-remove" in text
+    assert "PLD accountant" in text
 
 
 def test_comparison_page(make, tmp_path):
@@ -85,6 +88,7 @@ def test_comparison_page(make, tmp_path):
     assert "http" not in text.replace("http-equiv", "")
     assert text.count("<svg") == 2  # two data sets are never drawn on one axis
     assert "one standard deviation over seeds" in text
+    assert "Every ε: add-remove" in text
     assert "12 runs here draw the noise from a seed" in text
     assert "not covered by the guarantee" in text.lower()
     assert "no privacy" in text

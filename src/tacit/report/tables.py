@@ -92,14 +92,15 @@ def _won(tasks: Comparison | None) -> list[str]:
 def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """Several results, one row for all runs that share everything but the seed."""
     made = groups(results)
+    said = f"Scores are {_label(made)}; mean ± standard deviation over seeds."
     shown = Table(
         box=box.SIMPLE_HEAD,
-        caption=Text(f"Scores are {_label(made)}; mean ± standard deviation over seeds."),
+        caption=Text(f"{said} {_terms(made)}".strip()),
     )
     for name in ("data", "run", "method"):
-        shown.add_column(name, overflow="fold")
+        shown.add_column(name, overflow="fold", min_width=8)
     shown.add_column("ε", justify="right")
-    shown.add_column("privacy")
+    shown.add_column("privacy", overflow="fold")
     kinds = {_titled(group.score) for group in made}
     shown.add_column(kinds.pop() if len(kinds) == 1 else "score", justify="right")
     for name in ("worst tenth", "worse than alone"):
@@ -112,7 +113,8 @@ def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
             data = f"{source}: {_titled(group.score)}" if kinds else source
             shown.add_row(
                 Text("" if place else data), Text(group.label), Text(group.series),
-                group.epsilon_text, Text(group.state.badge, style=STYLE[group.state.colour]),
+                group.epsilon_text,
+                Text(group.state.badge, style=STYLE[group.state.colour]),
                 Text(main, style="bold" if group is best else ""), worst, _losing(group),
             )  # fmt: skip
     return shown
@@ -140,7 +142,7 @@ def write_comparison(
 def _section(place: int, source: str, members: list[Group]) -> str:
     kind, worst = members[0].score, members[0].task_score
     head: list[object] = [
-        "method", "privacy", "runs", "ε", "δ",
+        "method", "privacy", "runs", "ε", "δ", "neighbours",
         Markup(f"{text(kind.words)}<small>{kind.better}</small>"),
         Markup(f"worst tenth<small>{text(worst.words)}</small>"), "worse than alone",
     ]  # fmt: skip
@@ -150,7 +152,7 @@ def _section(place: int, source: str, members: list[Group]) -> str:
             group.series,
             Markup(f'<span class="{group.state.colour}-text">{text(group.state.badge)}</span>'),
             count(len(group.names)),
-            group.epsilon_text, _delta(group), main, tenth, _losing(group),
+            group.epsilon_text, _delta(group), _neighbours(group), main, tenth, _losing(group),
         ]
         for group, (main, tenth) in zip(members, _cells(members), strict=True)
     ]  # fmt: skip
@@ -161,6 +163,7 @@ def _section(place: int, source: str, members: list[Group]) -> str:
         "Shaded: the best score." if best else "",
         "± is the standard deviation over runs that differ in their seed only." if several else "",
         EXPLAINED.get(kind.name, ""),
+        _terms(members),
     ]
     note = paragraph(" ".join(filter(None, said)), "note") if any(said) else ""
     return (
@@ -207,6 +210,22 @@ def _best(members: list[Group]) -> Group | None:
 def _delta(group: Group) -> str:
     delta = group.first["guarantee"].get("delta")
     return NOTHING if delta is None else delta_text(delta)
+
+
+def _neighbours(group: Group) -> str:
+    """What ε is about: a task added or removed, or its data replaced."""
+    return group.first["guarantee"].get("neighbours") or NOTHING
+
+
+def _terms(members: list[Group]) -> str:
+    """The neighbours, the sampling and the accountant behind every ε shown."""
+    promises = [group.first["guarantee"] for group in members]
+    terms = {
+        f"{p['neighbours']}, {p['sampling']}, {p['accountant']} accountant"
+        for p in promises
+        if p.get("accountant")
+    }
+    return f"Every ε: {'; or '.join(sorted(terms))}." if terms else ""
 
 
 def _titled(kind: Score) -> str:
