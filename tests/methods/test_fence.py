@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -79,6 +80,33 @@ def test_private_tensors_cannot_leave_the_client_step(make_federation, kind, ste
         train(make_federation(), method, privacy=PRIVACY, rounds=2, seed=0, baselines=False)
     assert torch.equal(OUTSIDE, before)
     assert not any(isinstance(kept, float) for kept in STASH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing(PMTL):
+    """Reads its rows off their printed form, which no wrapper hides, and publishes from there."""
+
+    def client(self, model, board, state, batches):
+        STASH.append(sum(map(float, re.findall(r"-?\d+\.\d+", repr(batches.y)))))
+        return super().client(model, board, state, batches)
+
+    def publish(self, board, mean):
+        return {"mean": board["mean"] + mean + STASH[-1]}
+
+
+@pytest.mark.parametrize("steps", [2, TRACED_GRADIENTS + 1], ids=["traced", "not traced"])
+def test_what_is_published_is_fixed_before_any_rows_are_seen(make_federation, steps):
+    STASH.clear()
+
+    def board(kind):
+        method = kind(local_steps=steps)
+        run = train(make_federation(), method, privacy=PRIVACY, rounds=2, seed=0, baselines=False)
+        return run.simulation.board["mean"]
+
+    stolen, honest = board(Printing), board(PMTL)
+    assert torch.equal(stolen, honest)
+    if steps > TRACED_GRADIENTS:
+        assert any(STASH)  # it did read rows, and could not publish them
 
 
 def test_a_client_sees_one_task_only(make_federation):

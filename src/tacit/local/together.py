@@ -52,18 +52,39 @@ class Together:
     def _trace(
         self, flat: list[Tensor], spec: pytree.TreeSpec
     ) -> tuple[fx.GraphModule, pytree.TreeSpec]:
-        shape: list[pytree.TreeSpec] = []
+        return _traced(self._lifted, flat, spec)
 
-        def lifted(*tensors: Tensor) -> list[Tensor]:
-            results, out_spec = pytree.tree_flatten(
-                self._lifted(*pytree.tree_unflatten(list(tensors), spec))
-            )
-            shape.append(out_spec)
-            return results
 
-        graph = make_fx(lifted)(*map(_blank, flat))
-        _simplify(graph)
-        return graph, shape[-1]
+def fixed(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
+    """The function as it is now, as a list of tensor operations for arguments like `example`.
+
+    Traced before any data are touched, it cannot come to depend on anything but its arguments.
+    """
+    flat, spec = pytree.tree_flatten(example)
+    graph, out_spec = _traced(function, flat, spec)
+
+    def run(*arguments: Any) -> Any:
+        with torch.no_grad():
+            return pytree.tree_unflatten(graph(*pytree.tree_leaves(arguments)), out_spec)
+
+    return run
+
+
+def _traced(
+    function: Callable[..., Any], flat: list[Tensor], spec: pytree.TreeSpec
+) -> tuple[fx.GraphModule, pytree.TreeSpec]:
+    shape: list[pytree.TreeSpec] = []
+
+    def on_leaves(*tensors: Tensor) -> list[Tensor]:
+        results, out_spec = pytree.tree_flatten(
+            function(*pytree.tree_unflatten(list(tensors), spec))
+        )
+        shape.append(out_spec)
+        return results
+
+    graph = make_fx(on_leaves)(*map(_blank, flat))
+    _simplify(graph)
+    return graph, shape[-1]
 
 
 def _blank(like: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 The engine lifts `client` over the cohort with `torch.func.vmap`. That is also the fence: inside
 `vmap` a task's tensors cannot be mixed with another's, read as numbers, written to anything
 outside, or used after the call. `publish` never sees a task: it gets the old billboard and the
-noisy mean, and what it returns is therefore post-processing of a release.
+noisy mean, and is traced before any rows are touched, so that what it returns is post-processing of
+a release whatever happens later. The fence is for code as people write it; Python cannot hold back
+an author who digs in PyTorch's internals (see docs/privacy.md).
 
     board ──► state ──► client ──► (clip, sum, noise: the channel) ──► publish ──► board
                           │

@@ -24,7 +24,7 @@ from tacit.federation import Federation, Part
 from tacit.local.batches import Batches, draw, round_up
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
-from tacit.local.together import Together
+from tacit.local.together import Together, fixed
 from tacit.methods.base import BillboardMethod, Board, Method, State
 from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.randomness import Randomness
@@ -66,6 +66,12 @@ class Simulation:
         self.stopped: str | None = None
         self._clients = Together(self._client, trace=method.gradients <= TRACED_GRADIENTS)
         self._contribution_size, self._chunk, self._in_flight = self._rehearse()
+        # What is published, and what a new task starts from, is fixed before any rows are seen.
+        public, mean = self._public(self.board), model.start.new_zeros(self._contribution_size)
+        self._publish = fixed(
+            lambda public, mean: method.publish(Board(*public), mean), public, mean
+        )
+        self._fresh = fixed(lambda public: method.state(model, Board(*public)), public)
 
     def run(
         self,
@@ -112,12 +118,12 @@ class Simulation:
 
     def _round(self, board: Board) -> Board:
         """One round: the only code that sees tasks' contributions, and it hands them on unread."""
-        method, model = self.method, self.model
+        method = self.method
         speaks = isinstance(method, BillboardMethod)
         collection = self.channel.open(board.round, self.rounds) if speaks else None
         cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
-        fresh = method.state(model, board)
-        public = (board.tensors, torch.tensor(board.round, device=self.device))
+        public = self._public(board)
+        fresh = self._fresh(public)
         key = self._randomness.key("batches", board.round)
         for number, tasks in enumerate(self._chunks(cohort)):
             filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
@@ -131,7 +137,10 @@ class Simulation:
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self._contribution_size).to(self.device)
-        return Board(method.publish(board, mean), board.round + 1)
+        return Board(self._publish(public, mean), board.round + 1)
+
+    def _public(self, board: Board) -> tuple[dict[str, Tensor], Tensor]:
+        return board.tensors, torch.tensor(board.round, device=self.device)
 
     def _client(
         self, public: tuple[dict[str, Tensor], Any], own: tuple[State, Batches]
@@ -174,7 +183,7 @@ class Simulation:
             torch.full((2, method.steps, 2), 0.5, device=self.device),
         )
         stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
-        public = (self.board.tensors, torch.tensor(0, device=self.device))
+        public = self._public(self.board)
         with self._layers_random(0, 0):
             states, sent = self._clients.rehearse(public, (stacked, blank))
         if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
@@ -192,7 +201,7 @@ class Simulation:
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
         method, model, board = self.method, self.model, self.board
-        states = self.store.take(tasks, method.state(model, board))
+        states = self.store.take(tasks, self._fresh(self._public(board)))
         w = vmap(lambda state: method.personal(model, board, state))(states)
         return w, states["buffers"]
 
