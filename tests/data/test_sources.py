@@ -36,7 +36,8 @@ def test_every_source_loads(name):
 
 
 def test_the_list_of_sources_is_what_load_knows():
-    assert {s.name for s in sources()} == set(SHAPES)
+    made_here = {s.name for s in sources() if "TACIT_DATA" not in s.needs}
+    assert made_here == set(SHAPES)
     assert all(s.title and s.kind for s in sources())
 
 

@@ -20,36 +20,47 @@ if TYPE_CHECKING:
 
 def assemble(
     x: np.ndarray,
-    y: np.ndarray,
+    y: np.ndarray | Target,
     tasks: np.ndarray,
     *,
-    kind: Kind | None,
+    kind: Kind | None = None,
     rule: SplitRule,
     scale: Scale,
     target_scale: TargetScaling,
     features: Sequence[str],
-    target_name: str,
+    target_name: str = "y",
+    held: np.ndarray | None = None,
     label_names: Sequence[str] | None = None,
     schema: Schema | None = None,
     assumptions: tuple[str, ...] = (),
+    leaks: tuple[str, ...] = (),
     source: str,
 ) -> Federation:
-    """From checked arrays: x float32 [N, ...] with NaN for gaps, y and tasks without gaps."""
+    """From checked arrays: x float32 [N, ...] with NaN for gaps, y and tasks without gaps.
+
+    `held` marks the rows of a test part that the publishers chose. What `assumptions` and `leaks`
+    say of the source is kept, and added to.
+    """
     codes, names = group(tasks)
-    rows, codes, names, left = leave_out_small(codes, names, rule)
+    rows, codes, names, left = leave_out_small(codes, names, rule, held)
     if left:
         were = "task{} with fewer than {} rows {} left out".format(
             *(("", rule.min_rows, "was") if left == 1 else ("s", rule.min_rows, "were"))
         )
         assumptions = (*assumptions, f"{left} {were}")
-    target = encode(y[rows], kind, target_name, label_names)
+    if isinstance(y, Target):
+        target = y.at(rows)
+    else:
+        target = encode(y[rows], kind, target_name, label_names)
     if target.labels:
         assumptions = (*assumptions, "the names of the classes or labels are taken to be public")
-    parts = split(codes, len(names), rule)
+    parts = split(codes, len(names), rule, None if held is None else held[rows])
 
     target_scale = _target_mode(target, scale, target_scale)
     train = parts["train"]
-    scaling, said, leaks = preprocess.fit_target(target.y[train.rows], train.offsets, target_scale)
+    scaling, said, scaling_leaks = preprocess.fit_target(
+        target.y[train.rows], train.offsets, target_scale
+    )
     flat = x.reshape(len(x), -1)
     if scale == "auto":
         scale = "task" if x.ndim == 2 else "none"
@@ -74,7 +85,7 @@ def assemble(
         labels=target.labels,
         target_scale=scaling,
         assumptions=(*assumptions, *fitted.assumptions, *said),
-        leaks=(*fitted.leaks, *leaks),
+        leaks=(*leaks, *fitted.leaks, *scaling_leaks),
         source=source,
         preprocessing=fitted.preprocessing,
         schema=schema,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,7 @@ NEEDED = ("x", "y", "tasks")
 def from_npz(path: str | Path, **options: Any) -> Federation:
     """`options` are those of `tacit.data.from_arrays`."""
     path = Path(path)
-    arrays = _read(path)
-    absent = [key for key in NEEDED if key not in arrays]
-    if absent:
-        raise TacitError(
-            f"{path} has the arrays {', '.join(arrays) or '(none)'} but not {', '.join(absent)}; "
-            "save it with np.savez(path, x=x, y=y, tasks=tasks)"
-        )
+    arrays = read_arrays(path, NEEDED)
     tasks = arrays["tasks"]
     if "names" in arrays:
         tasks = _named(tasks, arrays["names"], path)
@@ -38,7 +33,23 @@ def from_npz(path: str | Path, **options: Any) -> Federation:
     return from_arrays(arrays["x"], arrays["y"], tasks, **{"source": path.name, **options})
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
+    """All arrays of an archive that has at least the needed ones."""
+    arrays = _read(path, needed)
+    absent = [key for key in needed if key not in arrays]
+    if absent:
+        raise TacitError(
+            f"{path} has the arrays {', '.join(arrays) or '(none)'} but not {', '.join(absent)}; "
+            f"save it with {_call(needed)}"
+        )
+    return arrays
+
+
+def _call(needed: Sequence[str]) -> str:
+    return f"np.savez(path, {', '.join(f'{key}={key}' for key in needed)})"
+
+
+def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise TacitError(f"{path} does not exist or is a folder; pass the path of a .npz file")
     try:
@@ -46,9 +57,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         # what is no archive, np.load takes for a pickle or a single array.
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):
-                raise TacitError(
-                    f"{path} is no .npz file; save it with np.savez(path, x=x, y=y, tasks=tasks)"
-                )
+                raise TacitError(f"{path} is no .npz file; save it with {_call(needed)}")
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 return {key: archive[key] for key in archive.files}
@@ -57,7 +66,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except ValueError as error:
         if "pickle" in str(error).lower():
             raise TacitError(
-                f"{path} holds pickled objects, which are never read; save x, y and tasks as "
+                f"{path} holds pickled objects, which are never read; save {', '.join(needed)} as "
                 "plain arrays of numbers or text (not dtype=object)"
             ) from None
         raise TacitError(f"{path} cannot be read: {error}; save it again") from None

@@ -81,19 +81,23 @@ def group(tasks: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def leave_out_small(
-    codes: np.ndarray, names: Sequence[str], rule: SplitRule
+    codes: np.ndarray, names: Sequence[str], rule: SplitRule, held: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, list[str], int]:
-    """Rows kept, their new task numbers, names of tasks kept, and how many tasks were left out."""
-    counts = np.bincount(codes, minlength=len(names))
+    """Rows kept, their new task numbers, names of tasks kept, and how many tasks were left out.
+
+    Rows `held` for testing by the publishers do not count: they cannot be trained on.
+    """
+    counts = np.bincount(codes if held is None else codes[~held], minlength=len(names))
+    needed = rule.needed if held is None else 1 + (rule.validation > 0)
     keep = counts >= rule.min_rows
-    small = np.flatnonzero(keep & (counts < rule.needed))
+    small = np.flatnonzero(keep & (counts < needed))
     if len(names) > 1 and len(small):
         more = f" and {len(small) - 5} more" if len(small) > 5 else ""
         shown = ", ".join(repr(names[k]) for k in small[:5])
         have, belong = ("has", "it") if len(small) == 1 else ("have", "them")
         raise TacitError(
-            f"task{'s' if len(small) > 1 else ''} {shown}{more} {have} fewer than {rule.needed} "
-            f"rows, too few to split; pass min_rows={rule.needed} (--min-rows {rule.needed}) to "
+            f"task{'s' if len(small) > 1 else ''} {shown}{more} {have} fewer than {needed} "
+            f"rows, too few to split; pass min_rows={needed} (--min-rows {needed}) to "
             f"leave {belong} out"
         )
     left = int((~keep).sum())
@@ -111,20 +115,28 @@ def leave_out_small(
     return rows, number[codes[rows]], kept, left
 
 
-def split(codes: np.ndarray, tasks: int, rule: SplitRule) -> dict[str, PartRows]:
-    """Each task's rows, shuffled, to the three parts; every part in use gets at least one."""
-    counts = np.bincount(codes, minlength=tasks)
-    test = _share(counts, rule.test, counts - 1 - (rule.validation > 0))
+def split(
+    codes: np.ndarray, tasks: int, rule: SplitRule, held: np.ndarray | None = None
+) -> dict[str, PartRows]:
+    """Each task's rows, shuffled, to the three parts; every part in use gets at least one.
+
+    Where the publishers `held` rows for testing, those are the test part and only validation rows
+    are drawn from the others.
+    """
+    free = np.arange(len(codes)) if held is None else np.flatnonzero(~held)
+    counts = np.bincount(codes[free], minlength=tasks)
+    test_share = rule.test if held is None else 0.0
+    test = _share(counts, test_share, counts - 1 - (rule.validation > 0))
     validation = _share(counts, rule.validation, counts - 1 - test)
 
-    keys = np.random.default_rng(rule.seed).random(len(codes))
-    shuffled = np.lexsort((keys, codes))
+    keys = np.random.default_rng(rule.seed).random(len(free))
+    shuffled = free[np.lexsort((keys, codes[free]))]
     starts = np.cumsum(counts) - counts
     sorted_codes = codes[shuffled]
-    place = np.arange(len(codes)) - starts[sorted_codes]
-    part = np.empty(len(codes), dtype=np.int8)
-    held = test + validation
-    part[shuffled] = (place < held[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
+    place = np.arange(len(free)) - starts[sorted_codes]
+    part = np.full(len(codes), 2, dtype=np.int8)
+    away = test + validation
+    part[shuffled] = (place < away[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
 
     in_order = np.argsort(codes, kind="stable")
     parts: dict[str, PartRows] = {}

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -25,12 +25,20 @@ MOST_CLASSES = 1000
 
 @dataclass(frozen=True)
 class Target:
-    """`y` is float64 (regression, binary, multilabel) or int64 class numbers (multiclass)."""
+    """`y` is numbers (regression, binary, multilabel) or int64 class numbers (multiclass).
+
+    A source whose classes are known to everybody makes one itself: then no row is looked at to
+    find them, and a class that nobody has keeps its output.
+    """
 
     kind: Kind
     y: np.ndarray
     outputs: int
     labels: tuple[str, ...] = ()
+
+    def at(self, rows: np.ndarray) -> Target:
+        """The same target for some of the rows."""
+        return replace(self, y=self.y[rows])
 
 
 def check_kind(kind: str | None) -> None:

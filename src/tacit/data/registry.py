@@ -1,0 +1,138 @@
+"""The one table of what `load` can read: data sets by name, and files by the end of their name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tacit.data import leaf, synthetic
+from tacit.data.arrays import from_arrays
+from tacit.data.cells import hint
+from tacit.data.digits import digits
+from tacit.data.multilevel import RECIPES, multilevel
+from tacit.data.npz import from_npz
+from tacit.data.tabular import SUFFIXES, from_table
+from tacit.data.writers import writers
+from tacit.errors import TacitError
+from tacit.federation import Federation
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set that `load` knows by name; `needs` is what must be there first, or empty."""
+
+    name: str
+    title: str
+    kind: str
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What makes the federation, and the options it takes."""
+
+    read: Callable[..., Federation]
+    options: frozenset[str]
+
+    def __call__(self, name: str, *given: Any, **options: Any) -> Federation:
+        for option in options:
+            if option not in self.options:
+                known = sorted(self.options)
+                raise TacitError(f"{name} takes no option {option!r}{hint(option, known, 20)}")
+        return self.read(*given, **options)
+
+
+def _reader(
+    read: Callable[..., Federation],
+    like: Callable[..., Any] | None = None,
+    without: Iterable[str] = (),
+) -> Reader:
+    """A reader whose options are the parameters of `like` (of `read` itself by default)."""
+    parameters = inspect.signature(like or read).parameters.values()
+    names = (p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
+    return Reader(read, frozenset(names).difference(without))
+
+
+def _table(path: str, **options: Any) -> Federation:
+    absent = [f"{key}=" for key in ("task", "target") if key not in options]
+    if absent:
+        raise TacitError(
+            f"{path} is a table, so say which columns hold the task and the target: pass "
+            f"{' and '.join(absent)} (--task, --target)"
+        )
+    return from_table(path, **options)
+
+
+def _made_up(make: Callable[..., synthetic.Synthetic]) -> Reader:
+    return _reader(lambda **options: make(**options).federation, like=make)
+
+
+_PACKAGED = [
+    (
+        Source(name, recipe.title, recipe.kind, "tacit[data]"),
+        _reader(partial(multilevel, name), from_table, ("table", "task", "target")),
+    )
+    for name, recipe in RECIPES.items()
+]
+_BUILT_IN = [
+    (Source("digits", "handwritten digits dealt to simulated writers", "multiclass"),
+     _reader(digits)),
+    (Source("low-rank", "made-up tasks with low-rank weights (MP-MTL 4.4)", "regression"),
+     _made_up(synthetic.low_rank)),
+    (Source("group-sparse", "made-up tasks with few relevant features (MP-MTL 4.4)", "regression"),
+     _made_up(synthetic.group_sparse)),
+    (Source("personal-shift", "made-up tasks around common weights", "regression or binary"),
+     _made_up(synthetic.personal_shift)),
+]  # fmt: skip
+_IN_A_FOLDER = [
+    (Source("femnist", "handwritten characters by writer, LEAF", "multiclass",
+            "LEAF JSON in $TACIT_DATA/femnist"),
+     _reader(leaf.femnist)),
+    (Source("celeba", "smiling celebrities, LEAF", "binary",
+            "LEAF JSON and raw/img_align_celeba in $TACIT_DATA/celeba"),
+     _reader(leaf.celeba)),
+    (Source("writers", "MNIST digits by writer, QMNIST", "multiclass",
+            "mnist_by_writer.npz in $TACIT_DATA/writers"),
+     _reader(writers)),
+]  # fmt: skip
+
+NAMED = {source.name: (source, reader) for source, reader in _PACKAGED + _BUILT_IN + _IN_A_FOLDER}
+"""Every data set known by name."""
+
+FILES = {
+    **dict.fromkeys(SUFFIXES, _reader(_table, from_table, ("table",))),
+    ".npz": _reader(from_npz, from_arrays, ("x", "y", "tasks")),
+}
+"""Every kind of file that holds a federation by itself."""
+
+
+def load(name_or_path: str | Path, **options: Any) -> Federation:
+    """A federation by name (see `sources`) or from a .csv, .csv.gz, .parquet or .npz file.
+
+    Options are those of the function that reads it: `from_table` for tables (which need `task` and
+    `target`), `from_arrays` for .npz, the generator's sizes and seed, or `path` and more for a
+    data set in a folder. Without `path` such a folder is looked for under $TACIT_DATA.
+    """
+    name = str(name_or_path)
+    if name in NAMED:
+        return NAMED[name][1](name, **options)
+    for suffix, reader in FILES.items():
+        if name.lower().endswith(suffix):
+            return reader(name, name, **options)
+    if Path(name).exists() or Path(name).suffix or len(Path(name).parts) > 1:
+        raise TacitError(
+            f"{name} is not a file that can be read; expected {', '.join(SUFFIXES)} or .npz, or "
+            f"the name of a data set with path= ({', '.join(s.name for s, _ in _IN_A_FOLDER)})"
+        )
+    raise TacitError(
+        f"there is no data set {name!r}{hint(name, [s.name for s in sources()])} (or pass a file)"
+    )
+
+
+def sources() -> list[Source]:
+    """Every data set that `load` knows by name."""
+    return [source for source, _ in NAMED.values()]
