@@ -95,6 +95,15 @@ class Federation:
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.train.x.shape[1:])
 
+    @property
+    def words(self) -> int | None:
+        """The size of the vocabulary (`features`) where rows are lists of word ids, else None.
+
+        A row of ids has another length than the vocabulary: `tacit.data.words` sees to it.
+        """
+        ids = len(self.input_shape) == 1 and len(self.features) != self.input_shape[0]
+        return len(self.features) if self.features and ids else None
+
     def part(self, name: Part) -> Rows:
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 

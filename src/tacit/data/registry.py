@@ -15,7 +15,9 @@ from tacit.data.cells import hint
 from tacit.data.digits import digits
 from tacit.data.multilevel import RECIPES, multilevel
 from tacit.data.npz import from_npz
+from tacit.data.stackoverflow import stackoverflow
 from tacit.data.tabular import SUFFIXES, from_table
+from tacit.data.text import stackexchange, text
 from tacit.data.writers import writers
 from tacit.errors import TacitError
 from tacit.federation import Federation
@@ -98,6 +100,15 @@ _IN_A_FOLDER = [
     (Source("writers", "MNIST digits by writer, QMNIST", "multiclass",
             "mnist_by_writer.npz in $TACIT_DATA/writers"),
      _reader(writers)),
+    (Source("stackoverflow", "tags of posts by user, TFF Stack Overflow", "multilabel",
+            "stackoverflow_train.h5 (tacit[data]) or .sqlite in $TACIT_DATA/stackoverflow"),
+     _reader(stackoverflow)),
+    (Source("stackexchange", "tags of posts by user, a Stack Exchange site", "multilabel",
+            "Posts.csv.gz in $TACIT_DATA/stackexchange"),
+     _reader(stackexchange)),
+    (Source("text", "tags or a label of texts by user", "multilabel or multiclass",
+            "a .csv file of yours (path=)"),
+     _reader(text)),
 ]  # fmt: skip
 
 NAMED = {source.name: (source, reader) for source, reader in _PACKAGED + _BUILT_IN + _IN_A_FOLDER}

@@ -6,21 +6,43 @@ from torch import nn
 
 from tacit.errors import TacitError
 from tacit.federation import Federation
-from tacit.models.cnn import femnist_cnn
+from tacit.models.cnn import celeba_cnn, femnist_cnn
 from tacit.models.linear import linear, mlp
+from tacit.models.words import BagOfWords, bag
 
 
 def cnn(federation: Federation) -> nn.Module:
     """The PMTL paper's FEMNIST network, for square images of any size and number of channels."""
-    if len(federation.input_shape) != 3 or federation.input_shape[1] < 16:
-        raise TacitError(
-            f"model 'cnn' needs images of at least 16 x 16 (channels, height, width), but rows "
-            f"have shape {federation.input_shape}; use model 'linear' or 'mlp'"
-        )
-    channels, size, _ = federation.input_shape
+    channels, size = _square(federation, "cnn")
     return femnist_cnn(channels=channels, size=size, classes=federation.outputs)
 
 
-MODELS = {"linear": linear, "mlp": mlp, "cnn": cnn}
+def faces(federation: Federation) -> nn.Module:
+    """LEAF's CelebA network, for square images of any size and number of channels."""
+    channels, size = _square(federation, "celeba-cnn")
+    return celeba_cnn(channels=channels, size=size, outputs=federation.outputs)
 
-__all__ = ["MODELS", "cnn", "femnist_cnn", "linear", "mlp"]
+
+def _square(federation: Federation, name: str) -> tuple[int, int]:
+    shape = federation.input_shape
+    if len(shape) != 3 or shape[1] < 16 or shape[1] != shape[2]:
+        raise TacitError(
+            f"model {name!r} needs square images of at least 16 x 16 (channels, height, width), "
+            f"but rows have shape {shape}; use model 'linear' or 'mlp'"
+        )
+    return shape[0], shape[1]
+
+
+MODELS = {"linear": linear, "mlp": mlp, "cnn": cnn, "celeba-cnn": faces, "bag": bag}
+
+__all__ = [
+    "MODELS",
+    "BagOfWords",
+    "bag",
+    "celeba_cnn",
+    "cnn",
+    "faces",
+    "femnist_cnn",
+    "linear",
+    "mlp",
+]

@@ -7,10 +7,12 @@ import math
 from torch import nn
 
 from tacit.federation import Federation
+from tacit.models.words import refuse_words
 
 
 def linear(federation: Federation) -> nn.Module:
     """As many outputs as the target needs; zeros, so that all runs start from the same point."""
+    refuse_words(federation, "linear")
     inputs = math.prod(federation.input_shape)
     layer = nn.Linear(inputs, federation.outputs)
     nn.init.zeros_(layer.weight)
@@ -20,6 +22,7 @@ def linear(federation: Federation) -> nn.Module:
 
 def mlp(federation: Federation) -> nn.Module:
     """One hidden layer of 32 units."""
+    refuse_words(federation, "mlp")
     inputs = math.prod(federation.input_shape)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(inputs, 32), nn.ReLU(), nn.Linear(32, federation.outputs)

@@ -1,0 +1,125 @@
+"""Texts with an author each: a CSV file of your own, or the posts of a Stack Exchange site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from tacit.data.cells import Table, missing, texts
+from tacit.data.folders import find, only
+from tacit.data.split import SplitRule
+from tacit.data.tabular import read_table
+from tacit.data.words import (
+    Sizes,
+    Texts,
+    tag_federation,
+    text_federation,
+    without_markup,
+    words_of,
+)
+from tacit.errors import TacitError
+from tacit.federation import Federation
+
+POSTS = ("Posts.csv.gz", "Posts.csv")
+_TAG = re.compile(r"<([^<>]+)>")
+
+
+def text(
+    path: str | Path | None = None,
+    *,
+    task: str = "user",
+    text: str = "text",
+    target: str = "tags",
+    separator: str | None = "|",
+    words: int = 10_000,
+    tags: int = 500,
+    words_file: str | Path | None = None,
+    tags_file: str | Path | None = None,
+    length: int = 64,
+    validation: float = 0.2,
+    test: float = 0.2,
+    split_seed: int = 0,
+    min_rows: int = 3,
+) -> Federation:
+    """A table (.csv, .csv.gz, .parquet) with the columns `task`, `text` and `target`.
+
+    The target is several tags with a separator between them, or one label where `separator` is
+    None (then `tags` and `tags_file` do not matter). A row without tags has none of them.
+    """
+    rule = SplitRule(validation, test, split_seed, min_rows)
+    sizes = Sizes(words, tags, words_file, tags_file, length)
+    if separator == "":
+        raise TacitError("separator is empty; pass the mark between tags, or None for one label")
+    if path is None:
+        raise TacitError("the data set 'text' is a file of yours; pass path=... to a .csv file")
+    table = read_table(path)
+    users, written = _filled(table, task), texts(table.column(text), text)
+    found = Texts([], [], [])
+    label = texts(table.column(target), target) if separator else _filled(table, target)
+    for user, own, cell in zip(users, written, label, strict=True):
+        parts = [part.strip() for part in (cell or "").split(separator)] if separator else []
+        found.add(user, words_of(own or ""), [part for part in parts if part])
+    if separator:
+        return tag_federation(found, sizes, rule, table.source)
+    return text_federation(found, label, sizes, rule, table.source)
+
+
+def _filled(table: Table, name: str) -> np.ndarray:
+    cells = texts(table.column(name), name)
+    gaps = missing(cells)
+    if gaps.any():
+        raise TacitError(
+            f"{table.where(int(np.argmax(gaps)))} has nothing in column {name!r}; fill it in or "
+            "remove the row"
+        )
+    return cells
+
+
+def stackexchange(
+    path: str | Path | None = None,
+    *,
+    words: int = 10_000,
+    tags: int = 500,
+    words_file: str | Path | None = None,
+    tags_file: str | Path | None = None,
+    length: int = 256,
+    validation: float = 0.2,
+    test: float = 0.2,
+    split_seed: int = 0,
+    min_rows: int = 5,
+) -> Federation:
+    """The posts of a site (Posts.csv or Posts.csv.gz): words to tags, a task for each author.
+
+    Questions are their title and body; answers are their body and have the tags of their question.
+    Posts without an author, and answers whose question is not in the file, are left out.
+    """
+    rule = SplitRule(validation, test, split_seed, min_rows)
+    sizes = Sizes(words, tags, words_file, tags_file, length)
+    folder = find("stackexchange", path, ("stackexchange", "stackexchange_travel"))
+    table = read_table(only(folder, POSTS, "the posts of a Stack Exchange site as CSV"))
+    of = {
+        name: texts(table.column(name), name).tolist()
+        for name in ("Id", "OwnerUserId", "ParentId", "Title", "Body", "Tags")
+    }
+    asked = {
+        _whole(number): _TAG.findall(own)
+        for number, own in zip(of["Id"], of["Tags"], strict=True)
+        if own is not None
+    }
+    found = Texts([], [], [])
+    for number, author, parent, title, body, _ in zip(*of.values(), strict=True):
+        own = asked.get(_whole(number)) or asked.get(_whole(parent))
+        if author is not None and own:
+            plain = without_markup(f"{title or ''} {body or ''}")
+            found.add(f"user-{_whole(author)}", words_of(plain), own)
+    if not found.users:
+        raise TacitError(f"{table.source} has no post with an author and tags; is it Posts.csv?")
+    said = "answers have the tags of their question, which are taken to be public whoever asked"
+    return tag_federation(found, sizes, rule, "Stack Exchange posts", (said,))
+
+
+def _whole(number: str | None) -> str | None:
+    """Ids that met a gap in a data frame were written as 9.0."""
+    return None if number is None else number.removesuffix(".0")
