@@ -137,5 +137,5 @@ def test_celeba_cnn_learns_by_name():
     x[:, 0, :16] += y[:, None, None]  # brighter above: normalising an image does not hide it
     made = from_arrays(x, y, np.repeat([0, 1], 24), kind="binary")
     method = PMTL(lr=0.1, local_steps=4, batch=8)
-    run = train(made, method, model="celeba-cnn", rounds=2, seed=0, baselines=False)
+    run = train(made, method, model="celeba-cnn", rounds=4, seed=0, baselines=False)
     assert run.measured.overall["accuracy"] > 0.9
