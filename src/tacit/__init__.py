@@ -3,11 +3,24 @@
 from tacit import data, models
 from tacit.errors import TacitError
 from tacit.federation import Federation
-from tacit.methods import PMTL, PPSGD, Ditto, FedAvg, FedProx, Local, PFedMe
+from tacit.methods import (
+    PMTL,
+    PPSGD,
+    Ditto,
+    FedAvg,
+    FedProx,
+    FedRep,
+    Local,
+    NaiveDP,
+    PFedMe,
+    RelatedPMTL,
+    Server,
+)
 from tacit.privacy import Guarantee, Privacy
 from tacit.runtime.models import SavedModels
 from tacit.runtime.run import Run
 from tacit.runtime.train import train
+from tacit.runtime.tune import tune
 
 __version__ = "0.1.0"
 
@@ -17,15 +30,20 @@ __all__ = [
     "Ditto",
     "FedAvg",
     "FedProx",
+    "FedRep",
     "Federation",
     "Guarantee",
     "Local",
+    "NaiveDP",
     "PFedMe",
     "Privacy",
+    "RelatedPMTL",
     "Run",
     "SavedModels",
+    "Server",
     "TacitError",
     "data",
     "models",
     "train",
+    "tune",
 ]

@@ -6,14 +6,16 @@ Nothing is padded in memory, so a million small tasks cost what their rows cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.relation import Relation, clusters, graph
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
     from tacit.data.preprocess import Preprocessing
@@ -48,6 +50,16 @@ class Rows:
         """The rows of one task."""
         span = slice(int(self.offsets[task]), int(self.offsets[task + 1]))
         return self.x[span], self.y[span]
+
+    def joined(self, other: Rows) -> Rows:
+        """Each task's rows of both, side by side."""
+        counts, more = self.counts, other.counts
+        rank = torch.arange(len(counts), device=counts.device)
+        order = torch.argsort(
+            torch.cat([rank.repeat_interleave(counts), rank.repeat_interleave(more)]), stable=True
+        )
+        x, y = torch.cat([self.x, other.x])[order], torch.cat([self.y, other.y])[order]
+        return Rows(x, y, self.offsets + other.offsets)
 
     def to(self, device: torch.device | str) -> Rows:
         return Rows(self.x.to(device), self.y.to(device), self.offsets.to(device))
@@ -84,8 +96,35 @@ class Federation:
     schema: Schema | None = None
     """How a table becomes raw feature rows; None where the data never was a table."""
 
+    relation: Relation | None = None
+    """How tasks are publicly related; only related methods read it."""
+
     def __len__(self) -> int:
         return len(self.names)
+
+    def clustered(self, groups: Mapping[str, object] | Sequence[object]) -> Federation:
+        """The same tasks in public clusters: the cluster of each task, by name or in order."""
+        if isinstance(groups, Mapping):
+            absent = next((name for name in self.names if name not in groups), None)
+            if absent is not None:
+                raise TacitError(f"task {absent!r} has no cluster: give one for every task")
+            groups = [groups[name] for name in self.names]
+        if len(groups) != len(self):
+            raise TacitError(
+                f"there are {len(groups)} clusters for {len(self)} tasks: give one each"
+            )
+        return self._with(clusters(groups))
+
+    def related(self, omega: object) -> Federation:
+        """The same tasks with a public relationship matrix Ω (`tacit.relation` says which work)."""
+        made = graph(np.asarray(omega))
+        if len(made.loadings) != len(self):
+            raise TacitError(f"Ω is for {len(made.loadings)} tasks, but there are {len(self)}")
+        return self._with(made)
+
+    def _with(self, relation: Relation) -> Federation:
+        said = f"how tasks are related is taken to be public ({relation.name})"
+        return replace(self, relation=relation, assumptions=(*self.assumptions, said))
 
     def __repr__(self) -> str:
         rows = sum(len(part.y) for part in (self.train, self.validation, self.test))
@@ -119,7 +158,5 @@ class Federation:
         return iter(self.names)
 
     def to(self, device: torch.device | str) -> Federation:
-        from dataclasses import replace
-
         moved = {name: self.part(name).to(device) for name in PARTS}
         return replace(self, **moved)

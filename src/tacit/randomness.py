@@ -16,7 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-PURPOSES = {"cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "evaluation": 6}
+PURPOSES = {
+    "cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "personalise": 6, "tuning": 7,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, vmap
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
 from tacit.local.convolution import fast_convolutions
-from tacit.local.losses import LOSSES
+from tacit.local.losses import weighted_loss
 
 ModelFactory = Callable[[Federation], nn.Module]
 
@@ -62,6 +62,14 @@ class FlatModel:
     def size(self) -> int:
         return self.start.numel()
 
+    @property
+    def layers(self) -> list[tuple[str, int]]:
+        """Layers with parameters in their order, and where each begins in the flat vector."""
+        begins: dict[str, int] = {}
+        for slot in self._parameters:
+            begins.setdefault(slot.name.rpartition(".")[0], slot.begin)
+        return list(begins.items())
+
     def to(self, device: torch.device | str) -> FlatModel:
         moved = copy.copy(self)
         moved._training = copy.deepcopy(self._training).to(device)
@@ -76,23 +84,38 @@ class FlatModel:
         return self._loss(_unflatten(self._parameters, w), buffers, x, y, weight)
 
     def gradient(
-        self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
+        self,
+        w: Tensor,
+        buffers: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        penalty: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The gradient of `loss`, and the buffers after it.
+        """The gradient of `loss` (plus a penalty on the outputs), and the buffers after it.
 
         Taken by named parameter and joined: through the slices of the flat vector every layer's
         gradient would be padded to the length of the whole.
         """
         named = _unflatten(self._parameters, w)
-        slopes, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight)
+        slopes, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight, penalty)
         return _join(self._parameters, slopes, w), after
 
     def _loss(
-        self, named: dict[str, Tensor], buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
+        self,
+        named: dict[str, Tensor],
+        buffers: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        penalty: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         kept = {key: value.clone() for key, value in _unflatten(self._buffers, buffers).items()}
         output = self._call(self._training, named, kept, x)
-        return LOSSES[self.kind](output, y, weight), _join(self._buffers, kept, buffers)
+        loss = weighted_loss(self.kind, output, y, weight)
+        if penalty is not None:
+            loss = loss + penalty(output)
+        return loss, _join(self._buffers, kept, buffers)
 
     def predict(self, w: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
         """Raw outputs (predictions or logits) of one task's rows: [n] or [n, outputs]."""

@@ -16,13 +16,13 @@ def sgd(
     batches: Batches,
     lr: float | Tensor,
     *,
-    pull: float = 0.0,
+    pull: float | Tensor = 0.0,
     towards: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
     for x, y, weight in batches.steps():
         slope, buffers = model.gradient(w, buffers, x, y, weight)
-        if pull and towards is not None:
+        if towards is not None and (isinstance(pull, Tensor) or pull):
             slope = slope + pull * (w - towards)
         w = torch.add(w, slope, alpha=-lr) if isinstance(lr, float) else w - lr * slope
     return w, buffers

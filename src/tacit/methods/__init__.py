@@ -1,22 +1,29 @@
 """One file per algorithm; this table is what `tacit methods` and configuration files know."""
 
-from tacit.methods.base import BillboardMethod, Board, Method, State
+from tacit.methods.base import BillboardMethod, Board, Method, RelatedMethod, State
 from tacit.methods.ditto import Ditto
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedprox import FedProx
+from tacit.methods.fedrep import FedRep
 from tacit.methods.local import Local
+from tacit.methods.naive import NaiveDP
 from tacit.methods.pfedme import PFedMe
 from tacit.methods.pmtl import PMTL
 from tacit.methods.ppsgd import PPSGD
+from tacit.methods.related import RelatedPMTL
+from tacit.methods.server import Server
 
 METHODS: dict[str, type[Method]] = {
     "pmtl": PMTL,
+    "related": RelatedPMTL,
     "ditto": Ditto,
     "pfedme": PFedMe,
     "ppsgd": PPSGD,
+    "fedrep": FedRep,
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "local": Local,
+    "naive": NaiveDP,
 }
 
 __all__ = [
@@ -28,8 +35,13 @@ __all__ = [
     "Ditto",
     "FedAvg",
     "FedProx",
+    "FedRep",
     "Local",
     "Method",
+    "NaiveDP",
     "PFedMe",
+    "RelatedMethod",
+    "RelatedPMTL",
+    "Server",
     "State",
 ]

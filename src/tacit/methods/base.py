@@ -18,7 +18,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +26,10 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
+from tacit.relation import Relation
+
+if TYPE_CHECKING:
+    from tacit.federation import Federation
 
 State = dict[str, Tensor]
 """What one task keeps between rounds; flat tensors of fixed size."""
@@ -54,6 +58,8 @@ class Method(ABC):
 
     channel: ClassVar[Literal["billboard", "nothing"]]
     """How tasks talk: through the billboard, or not at all."""
+    personal_is_public: ClassVar[bool] = False
+    """Whether the personal models themselves are published (with noise)."""
 
     lr: float = 0.1
     """Step size of local SGD (η)."""
@@ -135,7 +141,41 @@ class BillboardMethod(Method):
 
     clip: float = 1.0
     """Largest Euclidean norm of one task's contribution (γ)."""
+    clip_quantile: float | None = None
+    """Let the clip follow this quantile of the norms, privately; `clip` is where it starts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("clip", self.clip > 0 and not math.isnan(self.clip), "a positive number")
+        inside = self.clip_quantile is None or 0 < self.clip_quantile < 1
+        self._require("clip_quantile", inside, "between 0 and 1, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelatedMethod(BillboardMethod):
+    """A method with several sums on the billboard, which each task reads in its own way.
+
+    `read` runs before `state`, `client` and `personal`, which see the billboard as one task does.
+    """
+
+    def relation(self, federation: Federation) -> Relation:
+        """What is public about the tasks' places among each other."""
+        if federation.relation is None:
+            raise TacitError(
+                f"{type(self).__name__} needs to know how tasks are related: give "
+                "federation.clustered(...) or federation.related(...), or relation = FILE in [data]"
+            )
+        return federation.relation
+
+    @abstractmethod
+    def sums(self, model: FlatModel, relation: Relation) -> dict[str, Tensor]:
+        """The billboard before the first round, one row per sum."""
+
+    @abstractmethod
+    def read(self, board: Board, place: Tensor) -> Board:
+        """The billboard as a task in this place reads it."""
+
+    def board(self, model: FlatModel) -> dict[str, Tensor]:
+        raise TacitError(
+            f"the billboard of {type(self).__name__} depends on a relation: see `sums`"
+        )

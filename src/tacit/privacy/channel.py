@@ -2,6 +2,14 @@
 
     contributions ─► drop non-finite ─► clip to γ ─► sum ─► book ─► + N(0, (zγ)² I) ─► ÷ q̄ ─► mean
 
+With a relation, a clipped contribution is spread over r sums by public loadings of length at most
+one: the r sums together still move by at most γ, so everything below holds for them as one vector.
+
+With an adaptive clip (Andrew et al., "Differentially Private Learning with Adaptive Clipping",
+2021) each task also says whether it was within the clip, as +½ or −½, and γ follows a quantile of
+the norms. The bit is one more coordinate of the same release: noise z√(1/(1−s)) on the update and
+z/(2√s) on the bits is together exactly a Gaussian release with multiplier z, for any share s.
+
 **Claim.** Let every round release `mean` as above and let everything else (the next billboard, the
 personal models of the other tasks) be computed from releases and from each task's own data. Then
 all that the other tasks see together, in all rounds, is (ε, δ)-differentially private with respect
@@ -37,9 +45,15 @@ from tacit.privacy.accounting import Release, affordable
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Randomness
+from tacit.relation import Relation
 
 ROUNDING = 1e-5
 """Clipping aims this much below the clip, so that single-precision rounding cannot pass it."""
+
+BITS_SHARE = 0.05
+"""Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""
+CLIP_STEP = 0.2
+"""How fast an adaptive clip moves, in logarithm."""
 
 
 class BudgetSpent(TacitError):
@@ -70,6 +84,9 @@ class Channel:
     budget: Budget | None = None
     ledger: Ledger = field(default_factory=Ledger)
     dropped: int = 0
+    relation: Relation | None = None
+    quantile: float | None = None
+    """Share of contributions that should be within the clip; None keeps the clip as it is."""
     _room: int | None = None
 
     def cohort(self, round: int) -> np.ndarray:
@@ -102,21 +119,36 @@ class Collection:
     def __init__(self, channel: Channel, round: int) -> None:
         self.__channel, self.__round = channel, round
         self.__sum: Tensor | None = None
+        self.__within = 0.0
 
-    def add(self, contributions: Tensor) -> None:
-        """Take the contributions [tasks, d] of part of the cohort: drop, clip, sum."""
+    def add(self, contributions: Tensor, tasks: Tensor | None = None) -> None:
+        """Take the contributions [k, d] of part of the cohort: drop, clip, sum.
+
+        `tasks` says whose they are; only a relation needs to know.
+        """
         norms = torch.linalg.vector_norm(contributions, dim=1)
         finite = norms.isfinite()
         bound = self.__channel.clip * (1 - ROUNDING)
         scale = torch.where(finite, (bound / norms).clamp(max=1.0), 0.0)
         kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
-        total = scale.to(kept.dtype) @ kept
+        weights = scale.to(kept.dtype).unsqueeze(0)
+        if self.__channel.relation is not None:
+            assert tasks is not None
+            weights = weights * self.__channel.relation.loadings[tasks].T
+        total = (weights @ kept).reshape(-1)
+        within = (norms <= self.__channel.clip)[finite]
+        self.__within += float(within.sum()) - len(within) / 2
         self.__sum = total if self.__sum is None else self.__sum + total
         self.__channel.dropped += int((~finite).sum())
 
     def publishable(self, size: int) -> Tensor:
-        """Book the release, then make it: the noisy sum over the expected cohort size."""
+        """Book the release, then make it: the noisy sum over the expected cohort size.
+
+        `size` is the length of one contribution; with a relation there are as many per sum.
+        """
         channel = self.__channel
+        relation, expected = channel.relation, channel.sampler.expected(channel.tasks)
+        size *= 1 if relation is None else relation.sums
         total = torch.zeros(size) if self.__sum is None else self.__sum
         self.__sum = None  # one collection, one release
         if channel.release is not None:
@@ -127,8 +159,17 @@ class Collection:
                 clip=channel.clip,
                 size=size,
             )
-            spread = channel.release.noise_multiplier * channel.clip
-            noise = channel.randomness.normal("noise", self.__round, size) * spread
-            noisy = total.double().cpu() + torch.from_numpy(noise)
+            multiplier = channel.release.noise_multiplier
+            adapts = channel.quantile is not None
+            noise = channel.randomness.normal("noise", self.__round, size + adapts)
+            spread = multiplier * channel.clip / math.sqrt(1 - BITS_SHARE if adapts else 1)
+            noisy = total.double().cpu() + torch.from_numpy(noise[:size]) * spread
             total = noisy.to(total.dtype).to(total.device)
-        return total / channel.sampler.expected(channel.tasks)
+            if channel.quantile is not None:
+                bits = self.__within + noise[size] * multiplier / (2 * math.sqrt(BITS_SHARE))
+                # Too many within the clip: it is larger than asked for, and must shrink.
+                excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
+                channel.clip *= math.exp(-CLIP_STEP * excess)
+        if relation is not None:
+            total = (total.reshape(relation.sums, -1) * relation.scale.unsqueeze(1)).reshape(-1)
+        return total / expected

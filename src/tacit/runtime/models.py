@@ -34,15 +34,17 @@ from tacit.runtime.store import replace
 ROWS_AT_ONCE = 65536
 
 
-def save_models(simulation: Simulation, config: dict[str, Any], folder: Path) -> None:
+def save_models(
+    simulation: Simulation, personal: evaluate.Personal, config: dict[str, Any], folder: Path
+) -> None:
     """Write everything needed to predict for any of the tasks."""
     folder.mkdir(parents=True, exist_ok=True)
     federation, tasks = simulation.federation, len(simulation.federation)
     step = max(1, (64 << 20) // (4 * simulation.model.size))
     spans = (torch.arange(tasks, device=simulation.device)).split(step)
-    named = (simulation.model.named(*simulation.personal(span)) for span in spans)
+    named = (simulation.model.named(*personal(span)) for span in spans)
     _write_stacked(folder / "personal.safetensors", tasks, named)
-    board = {name: value.cpu().contiguous() for name, value in simulation.board.tensors.items()}
+    board = {name: value.cpu().contiguous() for name, value in simulation.shown.tensors.items()}
     replace(folder / "billboard.safetensors", safetensors.torch.save(board))
     scaling = federation.preprocessing.to_tensors() if federation.preprocessing else {}
     if federation.target_scale is not None:

@@ -11,11 +11,11 @@ import torch
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import FlatModel
-from tacit.methods import BillboardMethod, Board, Method
+from tacit.methods import BillboardMethod, Board, Method, RelatedMethod, Server
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
-from tacit.runtime.simulate import Simulation
+from tacit.runtime.simulate import Simulation, first_board
 from tacit.runtime.store import Store
 
 
@@ -31,10 +31,13 @@ def prepare(
     *,
     store: Literal["memory", "disk"] = "memory",
     folder: Path | None = None,
+    server: Server | None = None,
 ) -> Simulation:
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out."""
     tasks = len(federation)
     channel = Channel(sampler, tasks, randomness)
+    if isinstance(method, RelatedMethod):
+        channel.relation = method.relation(federation).to(device)
     if privacy is not None and isinstance(method, BillboardMethod):
         if not math.isfinite(method.clip):
             raise TacitError(
@@ -42,11 +45,17 @@ def prepare(
             )
         noise = privacy.noise_multiplier(sampler, rounds, tasks)
         channel.clip, channel.release = method.clip, Release(sampler, noise)
+        channel.quantile = method.clip_quantile
         channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
         if privacy.epsilon is not None:
             delta = privacy.delta_for(tasks)
             channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
-    state = method.state(model, Board(method.board(model)))
+    board = Board(first_board(method, model, channel.relation))
+    if isinstance(method, RelatedMethod) and channel.relation is not None:
+        board = method.read(board, channel.relation.places[0])
+    state = method.state(model, board)
     place = None if folder is None else folder / "checkpoint"
     states = Store(tasks, state, place=store, folder=place, device=device)
-    return Simulation(federation, method, model, channel, states, rounds, randomness, device)
+    return Simulation(
+        federation, method, model, channel, states, rounds, randomness, device, server or Server()
+    )

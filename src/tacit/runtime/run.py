@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit import metrics
 from tacit.federation import Federation, Part
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
 from tacit.runtime.models import predict, save_models
+from tacit.runtime.personalise import Personalised
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import replace
 
@@ -28,11 +29,19 @@ class Run:
     measured: metrics.Metrics
     part: Part
     config: dict[str, Any]
+    personalised: Personalised
+    """What each task ended with; `personalised.chosen` says it in words, for each task."""
     baselines: dict[str, metrics.Metrics] = field(default_factory=dict)
     timing: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, simulation: Simulation, privacy: Privacy | None, config: dict[str, Any]) -> Run:
+    def of(
+        cls,
+        simulation: Simulation,
+        privacy: Privacy | None,
+        config: dict[str, Any],
+        personalised: Personalised,
+    ) -> Run:
         federation, channel = simulation.federation, simulation.channel
         promise = guarantee(
             channel.ledger.releases(),
@@ -44,9 +53,19 @@ class Run:
             seeded=config["seed"] is not None,
             assumptions=federation.assumptions,
             leaks=federation.leaks,
+            # Models that a task went on training are its own again, and public no longer.
+            personal_is_public=simulation.method.personal_is_public and not personalised.chosen,
         )
         part = simulation.test_part
-        return cls(simulation, promise, simulation.measure(part), part, config)
+        kept = personalised.models if personalised.chosen else simulation.personal
+        measured = simulation.measure(part, personal=kept)
+        return cls(simulation, promise, measured, part, config, personalised)
+
+    def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and buffers that these tasks ended with, stacked."""
+        if self.personalised.chosen:
+            return self.personalised.models(tasks)
+        return self.simulation.personal(tasks)
 
     @property
     def federation(self) -> Federation:
@@ -67,6 +86,7 @@ class Run:
             "part": self.part,
             "label": NOT_COVERED,
             "dropped_contributions": self.simulation.channel.dropped,
+            "personal_models": self.personalised.to_json(self.federation.names),
             "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
             **own,
             "baselines": {name: self._scores(found) for name, found in self.baselines.items()},
@@ -85,7 +105,7 @@ class Run:
     def personal(self, task: str) -> nn.Module:
         """The model of one task as a torch module of its own."""
         number = torch.tensor([self.federation.index(task)], device=self.simulation.device)
-        w, buffers = self.simulation.personal(number)
+        w, buffers = self.models(number)
         return self.simulation.model.module(w[0], buffers[0])
 
     def predict(self, x: Any, tasks: Any) -> Any:
@@ -94,7 +114,7 @@ class Run:
         Regression gives numbers in the target's units, binary a probability, multiclass class
         probabilities [n, classes], multilabel probabilities [n, labels].
         """
-        return predict(self.federation, self.simulation.model, self.simulation.personal, x, tasks)
+        return predict(self.federation, self.simulation.model, self.models, x, tasks)
 
     def to_json(self) -> dict[str, Any]:
         """The content of result.json."""
@@ -129,7 +149,7 @@ class Run:
         """result.json, models/ and report.html."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        save_models(self.simulation, self.config, folder / "models")
+        save_models(self.simulation, self.models, self.config, folder / "models")
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
         replace(folder / "result.json", text.encode())
         self.report(folder / "report.html")

@@ -25,9 +25,11 @@ from tacit.local.batches import Batches, draw, round_up
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
 from tacit.local.together import Together, fixed
-from tacit.methods.base import BillboardMethod, Board, Method, State
+from tacit.methods.base import BillboardMethod, Board, Method, RelatedMethod, State
+from tacit.methods.server import Server
 from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.randomness import Randomness
+from tacit.relation import Relation
 from tacit.runtime import evaluate
 from tacit.runtime.store import Store
 
@@ -57,21 +59,31 @@ class Simulation:
         rounds: int,
         randomness: Randomness,
         device: torch.device,
+        server: Server,
     ) -> None:
         self.federation, self.method, self.model = federation, method, model
         self.channel, self.store, self.rounds = channel, store, rounds
-        self.device, self._randomness = device, randomness
-        self.board = Board(method.board(model))
+        self.device, self.randomness, self._server = device, randomness, server
+        relation = channel.relation
+        self._places = model.start.new_zeros((len(federation), 0))
+        if relation is not None:
+            self._places = relation.places
+        self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
         self._clients = Together(self._client, trace=method.gradients <= TRACED_GRADIENTS)
-        self._contribution_size, self._chunk, self._in_flight = self._rehearse()
+        self._contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
-        public, mean = self._public(self.board), model.start.new_zeros(self._contribution_size)
-        self._publish = fixed(
-            lambda public, mean: method.publish(Board(*public), mean), public, mean
+        public, sums = self._public(self.board), 1 if relation is None else relation.sums
+        mean = model.start.new_zeros(sums * self._contribution_size)
+        self._publish = fixed(self._next, public, mean)
+        state = fixed(
+            lambda public, place: method.state(model, self._read(Board(*public), place)),
+            public,
+            self._places[0],
         )
-        self._fresh = fixed(lambda public: method.state(model, Board(*public)), public)
+        # Without a relation all newcomers are alike, and one state serves them all.
+        self._fresh = state if relation is None else vmap(state, in_dims=(None, 0))
 
     def run(
         self,
@@ -96,15 +108,19 @@ class Simulation:
                 self.stopped = f"validation loss did not improve for {patience} evaluations"
                 break
             try:
-                with threads_for(self._in_flight):
+                with threads_for(self.in_flight):
                     self.board = self._round(self.board)
             except BudgetSpent as reason:
                 self.stopped = str(reason)
                 break
             # Without a seed, a round that is lost would have to be paid for again.
             late = time.monotonic() - saved > SAVE_EVERY_SECONDS
-            save = late or self._randomness.secret or self.board.round == self.rounds
-            notes = {"curve": self.curve, "dropped": self.channel.dropped}
+            save = late or self.randomness.secret or self.board.round == self.rounds
+            notes = {
+                "curve": self.curve,
+                "dropped": self.channel.dropped,
+                "clip": self.channel.clip if math.isfinite(self.channel.clip) else None,
+            }
             self.store.settle(self.board, notes, save=save)
             saved = time.monotonic() if save else saved
 
@@ -115,6 +131,7 @@ class Simulation:
             board, notes = found
             self.board = board.to(self.device)
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
+            self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
 
     def _round(self, board: Board) -> Board:
         """One round: the only code that sees tasks' contributions, and it hands them on unread."""
@@ -123,16 +140,17 @@ class Simulation:
         collection = self.channel.open(board.round, self.rounds) if speaks else None
         cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
         public = self._public(board)
-        fresh = self._fresh(public)
-        key = self._randomness.key("batches", board.round)
+        key = self.randomness.key("batches", board.round)
         for number, tasks in enumerate(self._chunks(cohort)):
             filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
             batches = draw(self.federation.train, filled, method.steps, method.batch, key)
-            with self._layers_random(board.round, number):
-                results = self._clients(public, (self.store.take(filled, fresh), batches))
+            places = self._places[filled]
+            states = self.store.take(filled, self._newcomers(public, places))
+            with self.layers_random("layers", board.round, number):
+                results = self._clients(public, (states, batches, places))
             states, contributions = tree_map(lambda value: value[: len(tasks)], results)  # noqa: B023
             if collection is not None:
-                collection.add(contributions)
+                collection.add(contributions, tasks)
             self.store.put(tasks, states)
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
@@ -142,23 +160,37 @@ class Simulation:
     def _public(self, board: Board) -> tuple[dict[str, Tensor], Tensor]:
         return board.tensors, torch.tensor(board.round, device=self.device)
 
+    def _next(self, public: tuple[dict[str, Tensor], Any], mean: Tensor) -> dict[str, Tensor]:
+        """The next billboard: where the method would go, taken as the server's rule takes it."""
+        board = Board(*public)
+        return self._server.step(board, self.method.publish(board, mean))
+
+    def _read(self, board: Board, place: Tensor) -> Board:
+        """The billboard as the task in this place reads it."""
+        return self.method.read(board, place) if isinstance(self.method, RelatedMethod) else board
+
+    def _newcomers(self, public: tuple[dict[str, Tensor], Any], places: Tensor) -> State:
+        return self._fresh(public, places if self.channel.relation is not None else places[0])
+
     def _client(
-        self, public: tuple[dict[str, Tensor], Any], own: tuple[State, Batches]
+        self, public: tuple[dict[str, Tensor], Any], own: tuple[State, Batches, Tensor]
     ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
-        return self.method.client(self.model, Board(*public), *own)
+        state, batches, place = own
+        board = self._read(Board(*public), place)
+        return self.method.client(self.model, board, state, batches)
 
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
-        if self.method.batch is None and len(cohort) > self._chunk:
+        if self.method.batch is None and len(cohort) > self.chunk:
             # Full batches are padded to the largest task of a chunk: keep equals together.
             cohort = cohort[torch.argsort(self.federation.train.count(cohort), stable=True)]
-        return iter(cohort.split(self._chunk)) if len(cohort) else iter(())
+        return iter(cohort.split(self.chunk)) if len(cohort) else iter(())
 
     @contextlib.contextmanager
-    def _layers_random(self, round: int, chunk: int) -> Iterator[None]:
+    def layers_random(self, purpose: str, round: int, chunk: int = 0) -> Iterator[None]:
         """Dropout draws from torch's default generators: give them this round's key, put back."""
         cuda = [self.device] if self.device.type == "cuda" else []
-        key = (self._randomness.key("layers", round) + chunk) % 2**63
+        key = (self.randomness.key(purpose, round) + chunk) % 2**63
         with torch.random.fork_rng(devices=cuda):
             torch.default_generator.manual_seed(key)
             if cuda:
@@ -175,7 +207,8 @@ class Simulation:
         rows = method.batch or int(train.counts.max())
         few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
         activations = self.model.check(few, self.federation.outputs)
-        fresh = method.state(self.model, self.board)
+        place = self._places[:1].expand(2, -1)
+        fresh = method.state(self.model, self._read(self.board, self._places[0]))
         y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:])
         blank = Batches(
             few.expand(2, method.steps, 2, *few.shape[1:]),
@@ -184,8 +217,8 @@ class Simulation:
         )
         stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
         public = self._public(self.board)
-        with self._layers_random(0, 0):
-            states, sent = self._clients.rehearse(public, (stacked, blank))
+        with self.layers_random("layers", 0):
+            states, sent = self._clients.rehearse(public, (stacked, blank, place))
         if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
             raise TacitError(
                 f"{type(method).__name__}.client returns a state of another shape than `state`"
@@ -200,15 +233,34 @@ class Simulation:
 
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
-        method, model, board = self.method, self.model, self.board
-        states = self.store.take(tasks, self._fresh(self._public(board)))
-        w = vmap(lambda state: method.personal(model, board, state))(states)
-        return w, states["buffers"]
+        places = self._places[tasks]
+        return self._models(
+            self.store.take(tasks, self._newcomers(self._public(self.shown), places)), places
+        )
 
-    def outputs(self, part: Part, tasks: Tensor) -> Tensor:
+    def newcomer(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """What the billboard alone gives these tasks: the model of one that never took part."""
+        places = self._places[tasks]
+        fresh = self._newcomers(self._public(self.shown), places)
+        shape = (len(tasks), -1)
+        return self._models({name: value.expand(shape) for name, value in fresh.items()}, places)
+
+    @property
+    def shown(self) -> Board:
+        """The billboard that tasks end with."""
+        return self._server.shown(self.board)
+
+    def _models(self, states: State, places: Tensor) -> tuple[Tensor, Tensor]:
+        board = self.shown
+        personal = vmap(lambda s, p: self.method.personal(self.model, self._read(board, p), s))
+        return personal(states, places), states["buffers"]
+
+    def outputs(
+        self, part: Part, tasks: Tensor, personal: evaluate.Personal | None = None
+    ) -> Tensor:
         """Raw outputs of every task's own model on its own rows."""
-        rows = self.federation.part(part)
-        return evaluate.outputs(self.model, self.personal, rows, tasks, self.rows_at_once)
+        rows, models = self.federation.part(part), personal or self.personal
+        return evaluate.outputs(self.model, models, rows, tasks, self.rows_at_once)
 
     @property
     def rows_at_once(self) -> int:
@@ -221,7 +273,9 @@ class Simulation:
         """Where models are measured: test rows, or training rows if there are none."""
         return "test" if len(self.federation.test.y) else "train"
 
-    def measure(self, part: Part, tasks: Tensor | None = None) -> metrics.Metrics:
+    def measure(
+        self, part: Part, tasks: Tensor | None = None, personal: evaluate.Personal | None = None
+    ) -> metrics.Metrics:
         """Scores of the personal models: not covered by the guarantee."""
         federation = self.federation
         every = torch.arange(len(federation), device=self.device)
@@ -232,7 +286,8 @@ class Simulation:
         if scale is not None and tasks is not None:
             index = chosen.to(scale.shift.device)
             scale = dataclasses.replace(scale, shift=scale.shift[index], scale=scale.scale[index])
-        return metrics.evaluate_rows(federation.kind, self.outputs(part, chosen), rows, scale)
+        out = self.outputs(part, chosen, personal)
+        return metrics.evaluate_rows(federation.kind, out, rows, scale)
 
     def _look(self, epsilon: Callable[[int], float | None]) -> None:
         """One point of the learning curve, on validation rows (training rows if there are none)."""
@@ -251,6 +306,14 @@ class Simulation:
                 "epsilon": epsilon(self.channel.ledger.before(self.board.round)),
             }
         )
+
+
+def first_board(method: Method, model: FlatModel, relation: Relation | None) -> dict[str, Tensor]:
+    """The billboard before the first round."""
+    if isinstance(method, RelatedMethod):
+        assert relation is not None
+        return method.sums(model, relation)
+    return method.board(model)
 
 
 def _no_better_for(curve: list[dict[str, Any]]) -> int:

@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +20,14 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
-from tacit.methods import METHODS, BillboardMethod, Method
+from tacit.methods import METHODS, BillboardMethod, Method, Server
 from tacit.models import MODELS, linear
-from tacit.privacy import Everyone, Privacy, Sampler, sampler_for
+from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
-from tacit.runtime.baselines import baseline_scores
+from tacit.runtime.baselines import global_scores
+from tacit.runtime.personalise import RECIPES, Personalise
+from tacit.runtime.personalise import personalise as last_step
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Bar, Progress, silent
 from tacit.runtime.run import Run
@@ -44,6 +47,8 @@ def train(
     cohort: float | int = 1.0,
     seed: int | None = None,
     patience: int | None = None,
+    server: Server | None = None,
+    personalise: Personalise = "best",
     baselines: bool = True,
     device: str = "cpu",
     store: Literal["memory", "disk"] = "memory",
@@ -64,6 +69,10 @@ def train(
     seed : makes the run reproducible, and therefore *not private*
     patience : stop after so many evaluations without a lower validation loss; refused with
         `privacy`, because the moment of stopping would tell something about all tasks
+    server : what is done with a release before it is published, such as averaging (`tacit.Server`)
+    personalise : the last step, which each task takes on its own rows at no privacy cost: "best" of
+        many (never much worse than training alone), one way of fine-tuning ("vanilla", "mean",
+        "kl", "ewc"), or "none" to keep the method's own models
     baselines : also measure training alone and the global model with the same settings; their
         models are thrown away, their scores are not covered by the guarantee
     device : "cpu" or "cuda"
@@ -77,13 +86,16 @@ def train(
     started = time.monotonic()
     compute = _device(device)
     _check(federation, method, rounds, patience, privacy)
-    if out is None and seed is None and privacy is not None:
+    _check_personalise(federation, personalise)
+    booked = privacy is None or isinstance(privacy, Prepaid)
+    if out is None and seed is None and not booked:
         out = Path("runs") / f"{type(method).__name__.lower()}-{time.strftime('%Y%m%d-%H%M%S')}"
     if out is None and (resume or store == "disk"):
         raise TacitError("a folder is needed: pass out=... (--out DIR)")
     folder = Path(out) if out is not None else None
     progress = progress or (Bar() if sys.stderr.isatty() else silent)
     settings = _settings(method, model, privacy, rounds, cohort, seed, config)
+    settings |= {"personalise": personalise, "server": asdict(server) if server else None}
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
     key = _key_of(folder, settings | fingerprint, resume)
     randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
@@ -92,7 +104,7 @@ def train(
     progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
     simulation = prepare(
         federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
-        store=store, folder=folder,
+        store=store, folder=folder, server=server,
     )  # fmt: skip
     if folder is not None and resume:
         simulation.resume()
@@ -103,9 +115,15 @@ def train(
         simulation.run(
             patience=patience, epsilon=_epsilon(simulation, privacy, rounds), on_round=on_round
         )
-    run = Run.of(simulation, privacy, settings)
+    models = last_step(
+        simulation, personalise, progress,
+        alone=baselines, folder=folder, on_disk=store == "disk",
+    )  # fmt: skip
+    run = Run.of(simulation, privacy, settings, models)
     if baselines:
-        run.baselines = baseline_scores(simulation, run.measured, privacy, sampler, progress)
+        assert models.alone is not None
+        together = global_scores(simulation, privacy, sampler, progress)
+        run.baselines = {"local": models.alone, "global": together}
     run.timing = _timing(started, simulation)
     if folder is not None:
         progress.say("writing the report")
@@ -147,6 +165,16 @@ def _check(
         raise TacitError(
             "early stopping looks at all tasks without noise, which no budget covers: leave "
             "patience out, or run without privacy"
+        )
+
+
+def _check_personalise(federation: Federation, mode: str) -> None:
+    if mode not in RECIPES:
+        raise TacitError(f"personalise={mode!r}: choose one of {', '.join(RECIPES)}")
+    if mode != "none" and not len(federation.validation.y):
+        raise TacitError(
+            f"personalise={mode!r} lets each task choose by its own validation rows, but there are "
+            "none: keep some (validation=0.2), or pass personalise='none'"
         )
 
 
