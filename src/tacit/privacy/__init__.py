@@ -1,14 +1,16 @@
 """Bounded contributions, noise, the ledger, and the guarantee read off it."""
 
-from tacit.privacy.accounting import Release, Spent, spent
+from tacit.privacy.accounting import Booked, Release, Spent, spent
 from tacit.privacy.calibration import noise_for, theorem_1
 from tacit.privacy.channel import BudgetSpent, Channel
-from tacit.privacy.guarantee import NOT_COVERED, Guarantee, Privacy, guarantee
+from tacit.privacy.guarantee import NOT_COVERED, Guarantee, Prepaid, Privacy, guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone, FixedSize, Poisson, Sampler, sampler_for
+from tacit.privacy.selection import Repeated
 
 __all__ = [
     "NOT_COVERED",
+    "Booked",
     "BudgetSpent",
     "Channel",
     "Everyone",
@@ -16,8 +18,10 @@ __all__ = [
     "Guarantee",
     "Ledger",
     "Poisson",
+    "Prepaid",
     "Privacy",
     "Release",
+    "Repeated",
     "Sampler",
     "Spent",
     "guarantee",

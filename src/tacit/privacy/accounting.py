@@ -13,11 +13,34 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from tacit.errors import TacitError
 from tacit.privacy.sampling import NEIGHBOURS, Accountant, Neighbours, Sampler
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+
+class Booked(Protocol):
+    """What the ledger holds: releases, and tunings made of them (`selection.Repeated`)."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+
+    @property
+    def published(self) -> int: ...
+
+    def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]: ...
+
+    def event(self) -> dp_accounting.DpEvent: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+B = TypeVar("B", bound=Booked)
 
 
 @dataclass(frozen=True)
@@ -26,6 +49,19 @@ class Release:
 
     sampler: Sampler
     noise_multiplier: float
+
+    @property
+    def published(self) -> int:
+        return 1
+
+    def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
+        return self.sampler.accountants(neighbours)
+
+    def event(self) -> dp_accounting.DpEvent:
+        return self.sampler.event(self.noise_multiplier)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"noise_multiplier": self.noise_multiplier, "sampling": self.sampler.to_json()}
 
 
 @dataclass(frozen=True)
@@ -36,7 +72,7 @@ class Spent:
     accountant: Accountant
 
 
-def spent(releases: Mapping[Release, int], delta: float, neighbours: Neighbours) -> Spent:
+def spent(releases: Mapping[B, int], delta: float, neighbours: Neighbours) -> Spent:
     """The ε of these releases together at `delta`.
 
     Edge cases: no release costs nothing (ε = 0); a release without noise costs everything (ε = ∞).
@@ -44,13 +80,13 @@ def spent(releases: Mapping[Release, int], delta: float, neighbours: Neighbours)
     check_neighbours(neighbours)
     if not 0 < delta < 1:
         raise TacitError(f"delta={delta!r}: a probability between 0 and 1 is needed")
-    counted = frozenset((release, n) for release, n in releases.items() if n > 0)
+    counted: frozenset[tuple[Booked, int]] = frozenset((r, n) for r, n in releases.items() if n > 0)
     return _spent(counted, delta, neighbours)
 
 
 @lru_cache(maxsize=4096)
-def _spent(releases: frozenset[tuple[Release, int]], delta: float, neighbours: Neighbours) -> Spent:
-    allowed = [set(r.sampler.accountants(neighbours)) for r, _ in releases]
+def _spent(releases: frozenset[tuple[Booked, int]], delta: float, neighbours: Neighbours) -> Spent:
+    allowed = [set(r.accountants(neighbours)) for r, _ in releases]
     common: list[Accountant] = [
         name for name in ("PLD", "RDP") if all(name in names for names in allowed)
     ]
@@ -69,7 +105,7 @@ def _spent(releases: frozenset[tuple[Release, int]], delta: float, neighbours: N
 
 def _compose(
     name: Accountant,
-    releases: frozenset[tuple[Release, int]],
+    releases: frozenset[tuple[Booked, int]],
     delta: float,
     neighbours: Neighbours,
 ) -> float:
@@ -92,7 +128,7 @@ def _compose(
     logger.setLevel(logging.ERROR)  # RDP reports every fractional order that it leaves out
     try:
         for release, count in ordered:
-            accountant.compose(release.sampler.event(release.noise_multiplier), count)
+            accountant.compose(release.event(), count)
         return float(accountant.get_epsilon(delta))
     except (OverflowError, MemoryError, FloatingPointError):
         return math.inf  # too little noise for this accountant; the next one may still have a bound
@@ -100,7 +136,7 @@ def _compose(
         logger.setLevel(level)
 
 
-def _interval(releases: frozenset[tuple[Release, int]], neighbours: Neighbours) -> float:
+def _interval(releases: frozenset[tuple[Booked, int]], neighbours: Neighbours) -> float:
     """Grid of the privacy loss: dp-accounting's own, coarser when ε is far beyond any use.
 
     The accountant's memory grows with the range of the composed loss over the grid. Its rounding is
@@ -118,7 +154,7 @@ def check_neighbours(neighbours: str) -> None:
 
 
 def affordable(
-    so_far: Mapping[Release, int],
+    so_far: Mapping[B, int],
     release: Release,
     budget: float,
     delta: float,
@@ -128,7 +164,7 @@ def affordable(
     """How many more such releases fit into the budget (searched up to `at_most`)."""
 
     def fits(more: int) -> bool:
-        total = Counter(so_far)
+        total: Counter[Booked] = Counter(dict[Booked, int](so_far.items()))
         total[release] += more
         return spent(total, delta, neighbours).epsilon <= budget
 

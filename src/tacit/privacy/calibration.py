@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, spent
@@ -13,12 +14,19 @@ def noise_for(
     epsilon: float, delta: float, sampler: Sampler, releases: int, neighbours: Neighbours
 ) -> float:
     """The smallest noise multiplier (to 0.01 %) with which `releases` cost at most `epsilon`."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise TacitError(f"epsilon={epsilon!r}: a positive number is needed")
 
     def cost(noise: float) -> float:
         return spent({Release(sampler, noise): releases}, delta, neighbours).epsilon
 
+    return smallest_noise(cost, epsilon, delta, releases)
+
+
+def smallest_noise(
+    cost: Callable[[float], float], epsilon: float, delta: float, releases: int
+) -> float:
+    """The smallest noise (to 0.01 %) at which `cost`, an ε that falls with it, is within budget."""
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise TacitError(f"epsilon={epsilon!r}: a positive number is needed")
     # ε falls with noise: bracket first, from the classical guess for a sampled Gaussian.
     low = high = math.sqrt(2 * releases * math.log(1.25 / delta)) / epsilon
     while cost(high) > epsilon:

@@ -8,15 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tacit.errors import TacitError
-from tacit.privacy.accounting import Release, check_neighbours, spent
+from tacit.privacy.accounting import B, check_neighbours, spent
 from tacit.privacy.calibration import noise_for
 from tacit.privacy.sampling import SAMPLERS, Neighbours, Sampler
+from tacit.privacy.selection import Repeated
 
 NOT_COVERED = "not covered by the guarantee"
 IN_WORDS = {
     "add-remove": "any one task added or removed",
     "replace": "any one task's data replaced",
 }
+GIVEN = (
+    "settings were given; if they were chosen by comparing runs on these data, that choice is not "
+    "covered by this ε"
+)
+"""About the choice of settings, wherever `tune` did not make it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,11 @@ class Privacy:
         return noise_for(self.epsilon, delta, sampler, rounds, self.neighbours)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepaid(Privacy):
+    """The privacy of a run that a tuning has booked as a whole: its own ledger need not survive."""
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """(ε, δ) with neighbours, sampling, accountant, and who is protected from whom."""
@@ -79,6 +90,10 @@ class Guarantee:
     seeded: bool
     assumptions: tuple[str, ...] = ()
     leaks: tuple[str, ...] = field(default=())
+    personal_is_public: bool = False
+    """Plain privacy of all models together (naive) instead of privacy from the others (joint)."""
+    tuning: str = GIVEN
+    """How the settings came about, and whether ε covers it."""
 
     @property
     def private(self) -> bool:
@@ -91,6 +106,8 @@ class Guarantee:
             return "nothing leaves a task"
         if not math.isfinite(self.epsilon):
             return "protects nobody: sums are published without noise"
+        if self.personal_is_public:
+            return "protects each task from everybody, even from whoever is handed its own model"
         return "protects each task from all others together, whatever they share among themselves"
 
     @property
@@ -99,10 +116,21 @@ class Guarantee:
         if self.channel == "nothing":
             return "nobody has to be trusted"
         seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
-        return (
-            f"the machine that sums sees each {seen}; personal models stay with their tasks and "
-            "must not be handed to others"
+        alone = (
+            ", and makes all runs of the tuning by itself: it must not show how many there were, "
+            "nor anything of those that lost"
+            if self.tuned
+            else ""
         )
+        return (
+            f"the machine that sums sees each {seen}{alone}; personal models stay with their tasks "
+            "and must not be handed to others"
+        )
+
+    @property
+    def tuned(self) -> bool:
+        """Whether ε covers the choice of settings."""
+        return self.tuning != GIVEN
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -118,9 +146,10 @@ class Guarantee:
             head = f"no privacy (ε=∞): {self.protects}"
         else:
             assert self.neighbours is not None and self.delta is not None
+            tuned = ", including the tuning" if self.tuned else ""
             head = (
                 f"ε={_up(self.epsilon)} at δ={delta_up(self.delta)}, {IN_WORDS[self.neighbours]}, "
-                f"{self.sampling}, {self.releases} releases, {self.accountant} accountant; "
+                f"{self.sampling}, {self.releases} releases, {self.accountant} accountant{tuned}; "
                 f"{self.protects}"
             )
         return "; ".join((head, *self.marks))
@@ -143,6 +172,7 @@ class Guarantee:
             "seeded": self.seeded,
             "protects": self.protects,
             "trusts": self.trusts,
+            "tuning": self.tuning,
             "assumptions": list(self.assumptions),
             "leaks": list(self.leaks),
             "in_words": str(self),
@@ -150,7 +180,7 @@ class Guarantee:
 
 
 def guarantee(
-    booked: Mapping[Release, int],
+    booked: Mapping[B, int],
     *,
     channel: Literal["billboard", "nothing"],
     privacy: Privacy | None,
@@ -160,6 +190,7 @@ def guarantee(
     seeded: bool,
     assumptions: tuple[str, ...] = (),
     leaks: tuple[str, ...] = (),
+    personal_is_public: bool = False,
 ) -> Guarantee:
     """Read the promise off the booked releases: they, and nothing else, decide ε."""
     if channel == "nothing":
@@ -174,6 +205,9 @@ def guarantee(
         )  # fmt: skip
     delta = privacy.delta_for(tasks)
     total = spent(booked, delta, privacy.neighbours)
+    # The score of a tuning has noise of its own; what is shown is the noise of the rounds.
+    runs = [entry.mean for entry in booked if isinstance(entry, Repeated)]
+    least = min((entry.noise_multiplier for entry in booked), default=privacy.noise)
     return Guarantee(
         channel,
         total.epsilon,
@@ -181,13 +215,19 @@ def guarantee(
         privacy.neighbours,
         str(sampler),
         total.accountant,
-        sum(booked.values()),
-        min((release.noise_multiplier for release in booked), default=privacy.noise),
+        sum(entry.published * count for entry, count in booked.items()),
+        privacy.noise if runs else least,
         clip,
         seeded,
         assumptions,
         leaks,
+        personal_is_public,
+        _chosen_by(sum(runs)) if runs else GIVEN,
     )
+
+
+def _chosen_by(runs: float) -> str:
+    return f"settings were chosen by {runs:g} booked runs on average; ε covers that choice"
 
 
 def delta_up(delta: float) -> str:

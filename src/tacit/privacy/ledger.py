@@ -4,6 +4,9 @@ One JSON object per line; the file only ever grows. A crash between writing and 
 entry too many, never one too few. Entries of a seeded run carry the round as identity: when such a
 run is resumed it repeats the very same release bit for bit, and publishing the same number twice
 reveals nothing new. Without a seed the repeated round has fresh noise, and is booked again.
+
+A tuning is one entry (`"kind": "tuning"`), written before its first run: what it costs depends on
+how many runs are expected, not on how many were made.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import TacitError
-from tacit.privacy.accounting import Release
+from tacit.privacy.accounting import Booked, Release
 from tacit.privacy.sampling import sampler_from_json
+from tacit.privacy.selection import Repeated
 
 
 @dataclass
@@ -47,14 +51,9 @@ class Ledger:
                     raise TacitError(f"{path}, line {number} is damaged: {error}") from error
         return ledger
 
-    def book(self, round: int, release: Release, *, repeatable: bool, **details: Any) -> None:
+    def book(self, round: int, release: Booked, *, repeatable: bool, **details: Any) -> None:
         """Record a release that is about to be made; returns only when it is on disk."""
-        entry = {
-            "round": round,
-            "noise_multiplier": release.noise_multiplier,
-            "sampling": release.sampler.to_json(),
-            **details,
-        }
+        entry = {"round": round, **release.to_json(), **details}
         if repeatable and entry in self._of_round.get(round, ()):
             return
         if self.path is not None:
@@ -68,12 +67,9 @@ class Ledger:
         self.entries.append(entry)
         self._of_round.setdefault(entry["round"], []).append(entry)
 
-    def releases(self) -> Counter[Release]:
+    def releases(self) -> Counter[Booked]:
         """What was released, counted: all that an accountant needs."""
-        counted: Counter[Release] = Counter()
-        for entry in self.entries:
-            counted[Release(sampler_from_json(entry["sampling"]), entry["noise_multiplier"])] += 1
-        return counted
+        return Counter(map(_booked, self.entries))
 
     def has(self, round: int) -> bool:
         """Whether a release of this round was booked."""
@@ -88,6 +84,17 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+def _booked(entry: dict[str, Any]) -> Booked:
+    if entry.get("kind") != "tuning":
+        return _release(entry)
+    run = frozenset((_release(inner), inner["count"]) for inner in entry["run"])
+    return Repeated(run, entry["mean"], entry["shape"])
+
+
+def _release(entry: dict[str, Any]) -> Release:
+    return Release(sampler_from_json(entry["sampling"]), entry["noise_multiplier"])
 
 
 def _truncate(path: Path, size: int) -> None:
