@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tacit.cli_tune import tune
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -226,6 +227,9 @@ def _train(
         console.print(run_table(result))
         console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
         console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)
+
+
+app.command()(tune)
 
 
 @app.command()

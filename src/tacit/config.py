@@ -85,6 +85,16 @@ class RunSection(_Section):
     out: str | None = None
 
 
+class TuneSection(_Section):
+    """What `tacit tune` searches: settings of the method, as arrays or as {low, high}."""
+
+    model_config = ConfigDict(extra="allow")  # fields differ by method; `tune` checks them
+    runs: float = 10
+
+    def search(self) -> dict[str, Any]:
+        return {name: _searched(name, value) for name, value in (self.model_extra or {}).items()}
+
+
 class Config(_Section):
     """A whole experiment."""
 
@@ -92,6 +102,7 @@ class Config(_Section):
     method: MethodSection = MethodSection()
     privacy: PrivacySection | None = None
     run: RunSection = RunSection()
+    tune: TuneSection | None = None
 
     def promise(self) -> Privacy | None:
         return Privacy(**self.privacy.model_dump()) if self.privacy is not None else None
@@ -151,6 +162,14 @@ def make_method(name: str, settings: dict[str, Any]) -> Method:
         if "float" not in allowed and "int" in allowed and isinstance(value, float):
             raise TacitError(f"method {name}: {key}={value!r} must be a whole number")
     return kind(**settings)
+
+
+def _searched(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value.keys() != {"low", "high"}:
+        raise TacitError(f"tune.{name}: a range is written {{low = 0.1, high = 2.0}}")
+    return value["low"], value["high"]
 
 
 def _near(word: str, known: Iterable[str]) -> str:
