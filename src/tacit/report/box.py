@@ -80,6 +80,7 @@ def _facts(guarantee: Mapping[str, Any]) -> list[tuple[str, object, str]]:
             facts.append(("Accountant", f"{LONG.get(name, name)}, over every booked release", ""))
         facts.append(("Releases", _releases(guarantee), ""))
         facts.append(("Noise", _noise(guarantee), ""))
+    facts.append(("Choice of settings", _sentence(guarantee.get("tuning")), ""))
     assumptions = guarantee.get("assumptions") or []
     facts.append(("Assumptions", [_sentence(a) for a in assumptions] or "None stated", ""))
     leaks = guarantee.get("leaks") or []

@@ -26,7 +26,7 @@ from tacit.report.scores import (
     task_score,
 )
 from tacit.report.tradeoff import tradeoff
-from tacit.report.words import NOTHING, count, delta_text, plural, share, state
+from tacit.report.words import CHOOSING, NOTHING, count, delta_text, plural, share, state
 
 STYLE = {"green": "green", "amber": "bold yellow", "red": "bold red"}
 # Names and settings go in as Text: square brackets in a file's name are not rich's markup.
@@ -48,6 +48,8 @@ def run_table(result: Mapping[str, Any]) -> Table:
     outer.add_row(_scores(result))
     label = result["metrics"].get("label") or "not covered by the guarantee"
     notes = Text(f"Scores: {label}.", style="dim")
+    if guarantee.get("tuning"):
+        notes.append(f"\nChoice: {guarantee['tuning']}.")
     if result.get("stopped"):
         notes = Text.assemble((f"Stopped early: {result['stopped']}\n", "yellow"), notes)
     outer.add_row(notes)
@@ -95,7 +97,7 @@ def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     said = f"Scores are {_label(made)}; mean ± standard deviation over seeds."
     shown = Table(
         box=box.SIMPLE_HEAD,
-        caption=Text(f"{said} {_terms(made)}".strip()),
+        caption=Text(f"{said} {CHOOSING} {_terms(made)}".strip()),
     )
     for name in ("data", "run", "method"):
         shown.add_column(name, overflow="fold", min_width=8)
@@ -163,6 +165,7 @@ def _section(place: int, source: str, members: list[Group]) -> str:
         "Shaded: the best score." if best else "",
         "± is the standard deviation over runs that differ in their seed only." if several else "",
         EXPLAINED.get(kind.name, ""),
+        CHOOSING,
         _terms(members),
     ]
     note = paragraph(" ".join(filter(None, said)), "note") if any(said) else ""

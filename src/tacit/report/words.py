@@ -24,6 +24,10 @@ NOT_PUBLISHED = (
     "not to be published from a real deployment"
 )
 
+CHOOSING = (
+    "Choosing among runs by such scores is covered by no ε here; tacit tune books such a choice."
+)
+
 NEIGHBOURS = {
     "add-remove": "any one task added or removed",
     "replace": "any one task's data replaced by any other data",
