@@ -104,6 +104,7 @@ def main() -> None:
             rounds=options.rounds,
             cohort=min(100, options.tasks // 2),
             baselines=False,
+            personalise="none",
             seed=0,  # not private, but the same work; and nothing is mirrored to disk unasked
             store=options.store,
             out=Path(folder) / "run" if options.store == "disk" else None,

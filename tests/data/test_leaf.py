@@ -97,6 +97,7 @@ def test_a_test_part_stays_the_test_part(tmp_path):
     assert made.validation.counts.tolist() == [2, 1] and made.train.counts.tolist() == [8, 4]
     assert torch.cat([made.train.y, made.validation.y]).max() < 10
     check_rows(made, {"a": 1, "b": 2})
+    assert len(load("femnist", path=tmp_path, min_rows=0)) == 2
     assert any("2 users who are not in both" in said for said in made.assumptions)
     (tmp_path / "data/test/test.json").write_text(leaf({"only-test": characters(4, 4)}))
     assert "split it by user" in error("femnist", path=tmp_path)
@@ -186,14 +187,16 @@ def test_writers(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (40, 784), dtype=np.uint8)
     y, who = np.arange(40) % 10, np.array([5, 2, 9, 2] * 10)
-    x[:, 0] = who
+    x[:, 0], x[:, 1] = who, y
     path = tmp_path / "mnist_by_writer.npz"
     np.savez(path, x_train=x, y_train=y, writer_train=who)
     made = load("writers", path=tmp_path)
     assert list(made.names) == ["writer-2", "writer-5", "writer-9"]
     assert made.input_shape == (1, 28, 28) and made.outputs == 10 and made.train.x.max() <= 1
     for k, number in enumerate((2, 5, 9)):
-        assert torch.allclose(made.train.of(k)[0][:, 0, 0, 0] * 255, torch.tensor(float(number)))
+        images, digits = made.train.of(k)
+        assert torch.allclose(images[:, 0, 0, 0] * 255, torch.tensor(float(number)))
+        assert torch.allclose(images[:, 0, 0, 1] * 255, digits.float())
 
     def message(**arrays) -> str:
         np.savez(path, **{"x_train": x, "y_train": y, "writer_train": who} | arrays)

@@ -87,8 +87,9 @@ def test_training_on_words_beats_saying_no_and_predicts_from_its_folder(tmp_path
     federation = posts(tasks=12, rows=40, words=10, known=10, longest=3)
     method = PMTL(lr=20.0, local_steps=5, batch=None, pull=0.01)
     run = train(
-        federation, method, model="bag", rounds=25, seed=0, baselines=False, out=tmp_path / "run"
-    )
+        federation, method, model="bag", rounds=25, seed=0, baselines=False, personalise="none",
+        out=tmp_path / "run",
+    )  # fmt: skip
     assert run.measured.overall["f1"] > 0.7
     saved = SavedModels.load(tmp_path / "run")
     rows = word_ids([["w00", "w09"], ["w09"]], saved.federation.features, 7)
@@ -137,5 +138,7 @@ def test_celeba_cnn_learns_by_name():
     x[:, 0, :16] += y[:, None, None]  # brighter above: normalising an image does not hide it
     made = from_arrays(x, y, np.repeat([0, 1], 24), kind="binary")
     method = PMTL(lr=0.1, local_steps=4, batch=8)
-    run = train(made, method, model="celeba-cnn", rounds=4, seed=0, baselines=False)
+    run = train(
+        made, method, model="celeba-cnn", rounds=4, seed=0, baselines=False, personalise="none"
+    )
     assert run.measured.overall["accuracy"] > 0.9
