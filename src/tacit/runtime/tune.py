@@ -144,6 +144,8 @@ def tune(
     simulation, timing = run.simulation, run.timing
     # From here on ε is read off the ledger of the tuning, of which this run is a part.
     simulation.channel.ledger = ledger
+    for point in simulation.curve:
+        point["epsilon"] = None  # all of it was spent before the first round
     models = last_step(simulation, personalise, progress, alone=baselines)
     about |= {"chosen": drawn, "score": found, "score_means": SCORES[federation.kind]}
     about["score_noise"] = score.noise_multiplier * 0.5 / tasks
