@@ -134,8 +134,8 @@ def test_celeba_cnn_is_the_network_of_leaf():
 def test_celeba_cnn_learns_by_name():
     rng = np.random.default_rng(0)
     y = np.arange(48) % 2
-    x = rng.random((48, 3, 32, 32)).astype(np.float32) * 0.2
-    x[:, 0, :16] += y[:, None, None]  # brighter above: normalising an image does not hide it
+    x = rng.random((48, 3, 16, 16)).astype(np.float32) * 0.2
+    x[:, 0, :8] += y[:, None, None]  # brighter above: normalising an image does not hide it
     made = from_arrays(x, y, np.repeat([0, 1], 24), kind="binary")
     method = PMTL(lr=0.1, local_steps=4, batch=8)
     run = train(
