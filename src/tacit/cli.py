@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tacit.cli_reproduce import reproduce
 from tacit.cli_tune import tune
 from tacit.errors import TacitError
 
@@ -230,6 +231,7 @@ def _train(
 
 
 app.command()(tune)
+app.command()(reproduce)
 
 
 @app.command()

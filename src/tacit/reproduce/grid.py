@@ -1,0 +1,231 @@
+"""A grid of runs: method, ε, seed. Each is trained once and then personalised in several ways.
+
+Finished cells are kept in one file and shared by all figures and tables that need them; a grid that
+was stopped goes on where it was. Nothing here needs an accountant: noise comes from a table.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.local import flat
+from tacit.methods import Method
+from tacit.models import MODELS
+from tacit.privacy import Privacy, sampler_for
+from tacit.randomness import Randomness
+from tacit.reproduce.noise import NoiseTable
+from tacit.reproduce.sets import DataSet
+from tacit.reproduce.settings import Plan
+from tacit.runtime.personalise import Personalise, personalise
+from tacit.runtime.prepare import prepare
+from tacit.runtime.progress import silent
+from tacit.runtime.simulate import Simulation
+
+FILE = "cells.csv"
+ALONE = "alone"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, and the ways its models are personalised afterwards."""
+
+    method: str
+    epsilon: float
+    """Infinite without privacy; 0 for training alone, which releases nothing."""
+    seed: int
+    modes: tuple[Personalise, ...] = ("none",)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of cells.csv: test scores, which no ε covers."""
+
+    set: str
+    version: str
+    method: str
+    epsilon: float
+    seed: int
+    mode: str
+    accuracy_per_task: float
+    """Mean over tasks of each task's share of right test rows: the figure that is reported."""
+    accuracy: float
+    worst_tenth: float
+    noise: float
+    seconds: float
+    hardware: str
+    settings: str
+    """A digest of all that decides the cell but its method's name, ε and seed."""
+
+    @property
+    def key(self) -> tuple[str, str, float, int, str, str]:
+        return self.set, self.method, self.epsilon, self.seed, self.mode, self.settings
+
+
+class Records:
+    """cells.csv: read at the start, appended to after each cell."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[tuple[Any, ...], Record] = {}
+        if path.is_file():
+            with path.open(encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    record = _record(line)
+                    self._known[record.key] = record
+
+    def get(self, *key: Any) -> Record | None:
+        return self._known.get(key)
+
+    def add(self, record: Record) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = not self._path.is_file()
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if new:
+                writer.writerow(field.name for field in dataclasses.fields(Record))
+            writer.writerow(dataclasses.astuple(record))
+        self._known[record.key] = record
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where cells are run."""
+
+    device: torch.device
+    noise: NoiseTable
+    records: Records
+    say: Say
+
+    def run(self, data: DataSet, plan: Plan, cells: Iterable[Cell]) -> list[Record]:
+        """All records of these cells, from the file where they are in it."""
+        cells = list(cells)
+        missing = [left for cell in cells if (left := self._left(data, plan, cell)).modes]
+        federation = data.federation.to(self.device) if missing else data.federation
+        started = time.monotonic()
+        for number, cell in enumerate(missing):
+            done = self._cell(data, federation, plan, cell)
+            took = (time.monotonic() - started) / (number + 1)
+            scores = " ".join(f"{r.mode} {r.accuracy_per_task:.3f}" for r in done)
+            left = took * (len(missing) - number - 1)
+            self.say(
+                f"[{number + 1}/{len(missing)}] {data.key} {cell.method} ε={cell.epsilon:g} "
+                f"seed {cell.seed}: {scores} ({took:.1f} s each, {left / 60:.1f} min left)"
+            )
+        found = []
+        for cell in cells:
+            name = digest(data, plan, cell.method)
+            for mode in cell.modes:
+                key = (data.key, cell.method, cell.epsilon, cell.seed, mode, name)
+                record = self.records.get(*key)
+                if record is None:
+                    raise TacitError(f"{data.key} {cell.method} {mode} has no result: a bug")
+                found.append(record)
+        return found
+
+    def calibrate(self, data: DataSet, plan: Plan, cells: Iterable[Cell]) -> None:
+        """Only the noise of these cells."""
+        wanted = sorted({cell.epsilon for cell in cells if 0 < cell.epsilon < math.inf})
+        for epsilon in wanted:
+            noise = self.multiplier(data, plan, epsilon)
+            self.say(f"{data.key} {data.version}: ε={epsilon:g} needs noise {noise:.4g} × clip")
+
+    def multiplier(self, data: DataSet, plan: Plan, epsilon: float) -> float:
+        tasks = len(data.federation)
+        sampler = sampler_for("poisson", plan.expected(tasks), tasks)
+        return self.noise.multiplier(epsilon, 1 / tasks, sampler, plan.rounds)
+
+    def simulation(
+        self, federation: Federation, plan: Plan, method: Method, noise: float | None, seed: int
+    ) -> Simulation:
+        """Ready to run; `noise` None is without privacy."""
+        tasks = len(federation)
+        randomness = Randomness.of(seed)
+        model = flat.build(MODELS[plan.model], federation, randomness.key("model", 0))
+        sampler = sampler_for("poisson", plan.expected(tasks), tasks)
+        privacy = None if noise is None else Privacy(noise=noise, delta=1 / tasks)
+        return prepare(
+            federation, method, model.to(self.device), privacy, sampler, plan.rounds, randomness,
+            self.device,
+        )  # fmt: skip
+
+    def _left(self, data: DataSet, plan: Plan, cell: Cell) -> Cell:
+        """The cell with only those modes that are not in the file."""
+        about = (data.key, cell.method, cell.epsilon, cell.seed)
+        name = digest(data, plan, cell.method)
+        modes = tuple(m for m in cell.modes if self.records.get(*about, m, name) is None)
+        return dataclasses.replace(cell, modes=modes)
+
+    def _cell(self, data: DataSet, federation: Federation, plan: Plan, cell: Cell) -> list[Record]:
+        started = time.monotonic()
+        private = 0 < cell.epsilon < math.inf
+        noise = self.multiplier(data, plan, cell.epsilon) if private else None
+        alone = cell.method == ALONE
+        method = plan.method("pmtl" if alone else cell.method)
+        simulation = self.simulation(federation, plan, method, noise, cell.seed)
+        if not alone:
+            simulation.run()
+        about = (data.key, data.version, cell.method, cell.epsilon, cell.seed)
+        done = []
+        for mode in cell.modes:
+            if alone:
+                measured = personalise(simulation, "none", silent, alone=True).alone
+                assert measured is not None
+            elif mode == "none":
+                measured = simulation.measure("test")
+            else:
+                models = personalise(simulation, mode, silent, alone=False).models
+                measured = simulation.measure("test", personal=models)
+            per_task, pooled, worst = (
+                round(measured.overall[name] or 0.0, 5)
+                for name in ("accuracy_per_task", "accuracy", "worst_tenth")
+            )
+            now = time.monotonic()
+            record = Record(
+                *about, mode, per_task, pooled, worst, round(noise or 0.0, 5),
+                round(now - started, 1), hardware(self.device), digest(data, plan, cell.method),
+            )  # fmt: skip
+            started = now
+            self.records.add(record)
+            done.append(record)
+        return done
+
+
+def digest(data: DataSet, plan: Plan, method: str) -> str:
+    """Of all that decides a cell: records made with other settings are not taken for these."""
+    kind = plan.method("pmtl" if method == ALONE else method)
+    used: dict[str, Any] = dataclasses.asdict(kind)
+    if method == ALONE:
+        used = dict(plan.steps)
+    federation = data.federation
+    parts = [used, plan.model, plan.rounds, plan.cohort, data.version, len(federation)]
+    parts += [len(federation.train.y), len(federation.test.y), federation.outputs]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU with {os.cpu_count()} cores"
+
+
+def _record(line: dict[str, str]) -> Record:
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(Record):
+        kind = {"float": float, "int": int}.get(str(field.type), str)
+        plain[field.name] = kind(line[field.name])
+    return Record(**plain)

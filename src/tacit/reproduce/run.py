@@ -1,0 +1,186 @@
+"""From the name of a figure to its files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from tacit.errors import TacitError
+from tacit.privacy.guarantee import NOT_COVERED
+from tacit.reproduce import curves
+from tacit.reproduce.experiments import GRIDS, Experiment
+from tacit.reproduce.grid import FILE, Bench, Record, Records, hardware
+from tacit.reproduce.noise import FILE as NOISE_FILE
+from tacit.reproduce.noise import NoiseTable
+from tacit.reproduce.sets import PLACES, DataSet, find_sets
+from tacit.reproduce.settings import PLANS
+
+OTHER = {
+    "pmtl/figure2": (
+        "Figure 2: training loss of PMTL and ε over rounds",
+        ("femnist", "writers", "stackoverflow", "celeba"),
+    ),
+    "pmtl/settings": (
+        "Settings chosen on validation rows",
+        ("writers", "femnist", "stackoverflow"),
+    ),
+}
+EXPERIMENTS = {name: e.title for name, e in GRIDS.items()} | {
+    name: title for name, (title, _) in OTHER.items()
+}
+"""What can be reproduced, by name."""
+
+
+def reproduce(
+    name: str,
+    data: Path,
+    out: Path,
+    *,
+    sets: Sequence[str] | None = None,
+    seeds: int = 3,
+    reduced: bool = False,
+    device: str = "cpu",
+    noise_only: bool = False,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Run what is not yet in `out`, write the files, and return the Markdown page."""
+    if name not in EXPERIMENTS:
+        raise TacitError(f"there is no {name!r} to reproduce: choose {', '.join(EXPERIMENTS)}")
+    if seeds < 1:
+        raise TacitError(f"seeds={seeds}: at least 1 is needed")
+    keys = GRIDS[name].sets if name in GRIDS else OTHER[name][1]
+    for key in sets or ():
+        if key not in keys:
+            raise TacitError(f"{name} does not use {key!r}: choose of {', '.join(keys)}")
+    where = _device(device)
+    found = find_sets(data, tuple(sets or keys), reduced=reduced, say=say)
+    bench = Bench(where, NoiseTable(out / NOISE_FILE), Records(out / FILE), say)
+    if noise_only:
+        _calibrate(name, bench, found, seeds, reduced)
+        return out / NOISE_FILE
+    started = time.monotonic()
+    page = out / f"{name.split('/')[1]}.md"
+    records: list[Record] = []
+    note = ""
+    if name == "pmtl/figure2":
+        text = curves.figure2(bench, found, seeds, out)
+    elif name == "pmtl/settings":
+        text = curves.settings(bench, found, out)
+    else:
+        experiment = GRIDS[name]
+        note = experiment.note
+        for own in found:
+            plan = PLANS[own.key, own.version]
+            records += bench.run(own, plan, experiment.cells(seeds, reduced))
+        text = experiment.write(out, found, records)
+    made = _made(name, found, records, seeds, reduced, where, time.monotonic() - started)
+    parts = [f"# {EXPERIMENTS[name]}", note, _picture(out, page.stem), text, made]
+    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
+    index(out)
+    return page
+
+
+def _calibrate(name: str, bench: Bench, found: list[DataSet], seeds: int, reduced: bool) -> None:
+    if name == "pmtl/figure2":
+        curves.calibrate_figure2(bench, found)
+    elif name == "pmtl/settings":
+        curves.calibrate_settings(bench, found)
+    else:
+        for own in found:
+            cells = GRIDS[name].cells(seeds, reduced)
+            bench.calibrate(own, PLANS[own.key, own.version], cells)
+
+
+def _picture(out: Path, stem: str) -> str:
+    return f"![{stem}]({stem}.png)" if (out / f"{stem}.png").is_file() else ""
+
+
+def _made(
+    name: str,
+    found: list[DataSet],
+    records: list[Record],
+    seeds: int,
+    reduced: bool,
+    device: torch.device,
+    seconds: float,
+) -> str:
+    """Command, hardware, seeds, settings, and what ε means here."""
+    command = f"tacit reproduce {name} --data DIR --sets {','.join(d.key for d in found)}"
+    command += f" --seeds {seeds}" if name != "pmtl/settings" else ""
+    command += " --reduced" if reduced else ""
+    command += " --device cuda" if device.type == "cuda" else ""
+    machines = sorted({record.hardware for record in records}) or [hardware(device)]
+    took = sum(record.seconds for record in records) or seconds
+    lines = [
+        "## How it was made",
+        f"- Command: `{command}`",
+        f"- Hardware: {', '.join(machines)}; {took / 60:.1f} minutes of runs.",
+        f"- Figures are mean ± sd over {_seeds(seeds)}; accuracy is the mean over tasks of "
+        f"each task's share of right test rows, {NOT_COVERED}.",
+    ]
+    if name == "pmtl/settings":
+        lines[3] = f"- One run each with seed {curves.SEARCH_SEED}; test rows were not looked at."
+    for data in found:
+        plan, tasks = PLANS[data.key, data.version], len(data.federation)
+        used = GRIDS[name].methods if name in GRIDS else ("pmtl",)
+        own = "; ".join(
+            f"{method} " + ", ".join(f"{key} {value:g}" for key, value in plan.own[method].items())
+            for method in used
+        )
+        local = ", ".join(f"{key} {value:g}" for key, value in plan.steps.items())
+        lines.append(
+            f"- {data.title}: {tasks} tasks, {len(data.federation.train.y)} training rows, model "
+            f"{plan.model}, {plan.rounds} rounds, Poisson cohorts of {plan.expected(tasks)} on "
+            f"average, {local}; {own}."
+        )
+    lines += [
+        "- ε is for one task added or removed, Poisson cohorts, PLD accountant, δ = 1/tasks as in "
+        "the paper. Runs are seeded: reproducible, and therefore not private.",
+        "- Settings were fixed in advance or chosen on validation rows (`pmtl/settings`), the same "
+        "for every ε; that choice is not covered by ε.",
+    ]
+    return "\n".join(lines[:1]) + "\n\n" + "\n".join(lines[1:])
+
+
+def _seeds(count: int) -> str:
+    return "seeds " + ", ".join(map(str, range(count))) if count > 1 else "seed 0 alone"
+
+
+def index(out: Path) -> None:
+    """README.md of the folder: every page that is in it."""
+    lines = [
+        "# Private multi-task learning: published and obtained here",
+        "",
+        "Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. *Private Multi-Task Learning: Formulation "
+        "and Applications to Federated Learning.* Transactions on Machine Learning Research, "
+        "04/2023.",
+        "",
+        "Each page has a plot, a table (published, ours, why they differ) and the command that "
+        "made it. Titles say where a data set stands in for the paper's.",
+        "",
+    ]
+    for name, title in EXPERIMENTS.items():
+        stem = name.split("/")[1]
+        if (out / f"{stem}.md").is_file():
+            files = ", ".join(
+                f"[{end.upper()}]({stem}.{end})"
+                for end in ("csv", "png", "svg")
+                if (out / f"{stem}.{end}").is_file()
+            )
+            lines.append(f"- [{title}]({stem}.md) ({files})")
+    lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
+    (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _device(name: str) -> torch.device:
+    if name not in ("cpu", "cuda"):
+        raise TacitError(f"device={name!r}: use cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TacitError("device='cuda': no CUDA device is there; use device='cpu'")
+    return torch.device(name)
+
+
+__all__ = ["EXPERIMENTS", "PLACES", "Experiment", "index", "reproduce"]
