@@ -54,5 +54,8 @@ class NoiseTable:
     def _add(self, key: str, value: Any) -> None:
         self._known[key] = value
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(dict(sorted(self._known.items())), ensure_ascii=False, indent=0)
-        self._path.write_text(text + "\n", encoding="utf-8")
+        lines = (
+            f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(self._known[name])}"
+            for name in sorted(self._known)
+        )
+        self._path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

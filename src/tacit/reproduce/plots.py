@@ -29,6 +29,8 @@ MODES = {
 PANELS = MODES | {"none": "the method's own models"}
 COLOURS = dict(zip(("pmtl", "fedavg", "fedprox", "naive", "ppsgd"), SERIES, strict=False))
 SHAPES = {"pmtl": "o", "fedavg": "s", "fedprox": "^", "naive": "X", "ppsgd": "D"}
+HOLLOW = ("fedprox",)
+"""Drawn so that the method beneath can be seen: FedProx is nearly FedAvg."""
 BEYOND = 2.2
 """ε = ∞ stands so many times right of the largest finite ε."""
 
@@ -81,7 +83,7 @@ def _lines(ax: Axes, found: Sequence[Mean], *, dashed: bool) -> None:
             # Methods side by side by a hair, so that error bars can be told apart.
             nudge = 1 + 0.025 * (list(COLOURS).index(method) - 1)
             x = [nudge * (m.epsilon if math.isfinite(m.epsilon) else endless) for m in line]
-            style = "--" if dashed and mode != "none" else "-"
+            style = "--" if (dashed and mode != "none") or method in HOLLOW else "-"
             ax.errorbar(
                 x, [m.mean for m in line], [m.sd for m in line], color=COLOURS[method],
                 marker=SHAPES[method], markersize=4.5, linewidth=1.6, linestyle=style, capsize=2,
@@ -104,11 +106,12 @@ def _legend(found: Sequence[Mean], *, dashed: bool) -> list[Line2D]:
     for method in COLOURS:
         for mode in dict.fromkeys(m.mode for m in found if m.method == method):
             own = mode == "none" or not dashed
+            solid = own and method not in HOLLOW
             text = NAMES[method] if own else f"{NAMES[method]}, {MODES[mode]}"
             line = Line2D(
                 [], [], color=COLOURS[method], marker=SHAPES[method], markersize=4.5,
-                linestyle="-" if own else "--", label=text,
-                markerfacecolor=COLOURS[method] if own else "white",
+                linestyle="-" if solid else "--", label=text,
+                markerfacecolor=COLOURS[method] if solid else "white",
             )  # fmt: skip
             if text not in [h.get_label() for h in handles]:
                 handles.append(line)

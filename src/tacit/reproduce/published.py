@@ -23,7 +23,7 @@ TABLE_1: dict[tuple[str, str, float], float] = {
     for method, text in zip(("pmtl", "fedavg"), columns, strict=True)
     for epsilon, digits in zip(_EPSILONS, text.split(), strict=True)
 }
-"""Table 1, FEMNIST, by fine-tuning, method and ε: MTL and Global after fine-tuning; ε = ∞ is without noise and clipping."""
+"""Table 1, FEMNIST, by fine-tuning, method (MTL, Global) and ε; ∞ is without noise and clipping."""
 
 LOCAL = {"stackoverflow": 0.318, "femnist": 0.618, "celeba": 0.694}
 """Table 3: training alone."""

@@ -84,7 +84,7 @@ PLANS: dict[tuple[str, Version], Plan] = {
         "celeba-cnn", 1000, 100, {"lr": 0.1, "local_steps": 1, "batch": 100, "halve_every": 100},
         _own(0.5, 0.05),
     ),
-    ("writers", "stand-in"): Plan("cnn", 60, 100, IMAGES, _own(0.2, 0.1)),
+    ("writers", "stand-in"): Plan("cnn", 60, 270, IMAGES, _own(0.2, 0.1)),
     ("femnist", "stand-in"): Plan("cnn", 60, 100, IMAGES, _own(0.2, 0.1)),
     ("stackoverflow", "stand-in"): Plan(
         "bag", 60, 100, {"lr": 20.0, "local_steps": 5, "batch": 10}, _own(2.0, 0.002),
@@ -96,7 +96,7 @@ PLANS: dict[tuple[str, Version], Plan] = {
     ),
 }  # fmt: skip
 
-SEARCH: dict[str, tuple[float, ...]] = {"clip": (0.05, 0.2, 1.0), "pull": (0.01, 0.1, 1.0)}
+SEARCH: dict[str, tuple[float, ...]] = {"clip": (0.02, 0.1, 0.5), "pull": (0.01, 0.1, 1.0)}
 """What `pmtl/settings` compares on validation rows."""
 SEARCH_TEXT: dict[str, tuple[float, ...]] = {
     "lr": (2.0, 20.0), "clip": (0.5, 2.0, 8.0), "pull": (0.0002, 0.002, 0.02),
