@@ -51,6 +51,11 @@ class Rows:
         span = slice(int(self.offsets[task]), int(self.offsets[task + 1]))
         return self.x[span], self.y[span]
 
+    def where(self, keep: Tensor) -> Rows:
+        """Some of the rows; every task stays, perhaps without any."""
+        before = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.long().cumsum(0)])
+        return Rows(self.x[keep], self.y[keep], before[self.offsets])
+
     def joined(self, other: Rows) -> Rows:
         """Each task's rows of both, side by side."""
         counts, more = self.counts, other.counts

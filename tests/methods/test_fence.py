@@ -77,7 +77,15 @@ def test_private_tensors_cannot_leave_the_client_step(make_federation, kind, ste
     STASH.clear()
     before = OUTSIDE.clone()
     with pytest.raises((RuntimeError, TacitError)):
-        train(make_federation(), method, privacy=PRIVACY, rounds=2, seed=0, baselines=False)
+        train(
+            make_federation(),
+            method,
+            privacy=PRIVACY,
+            rounds=2,
+            seed=0,
+            baselines=False,
+            personalise="none",
+        )
     assert torch.equal(OUTSIDE, before)
     assert not any(isinstance(kept, float) for kept in STASH)
 
@@ -100,7 +108,15 @@ def test_what_is_published_is_fixed_before_any_rows_are_seen(make_federation, st
 
     def board(kind):
         method = kind(local_steps=steps)
-        run = train(make_federation(), method, privacy=PRIVACY, rounds=2, seed=0, baselines=False)
+        run = train(
+            make_federation(),
+            method,
+            privacy=PRIVACY,
+            rounds=2,
+            seed=0,
+            baselines=False,
+            personalise="none",
+        )
         return run.simulation.board["mean"]
 
     stolen, honest = board(Printing), board(PMTL)
@@ -117,7 +133,9 @@ def test_a_client_sees_one_task_only(make_federation):
     changed.train.y[first] += 100.0
 
     def states(which):
-        run = train(which, PMTL(), privacy=PRIVACY, rounds=1, seed=0, baselines=False)
+        run = train(
+            which, PMTL(), privacy=PRIVACY, rounds=1, seed=0, baselines=False, personalise="none"
+        )
         return run.simulation.personal(torch.arange(len(which)))[0]
 
     one, other = states(federation), states(changed)
@@ -131,7 +149,13 @@ def test_a_loud_contribution_is_clipped_or_dropped(make_federation, loud):
     federation = make_federation()
     method = Shouting(loud=loud, clip=0.5)
     run = train(
-        federation, method, privacy=tacit.Privacy(noise=0.0), rounds=1, seed=0, baselines=False
+        federation,
+        method,
+        privacy=tacit.Privacy(noise=0.0),
+        rounds=1,
+        seed=0,
+        baselines=False,
+        personalise="none",
     )
     assert float(run.simulation.board["mean"].norm()) <= 0.5
 
@@ -144,7 +168,15 @@ def test_publish_depends_on_the_release_alone(make_federation, monkeypatch):
 
     def board(seed):
         federation = make_federation(seed=seed)
-        run = train(federation, PMTL(), privacy=PRIVACY, rounds=3, seed=seed, baselines=False)
+        run = train(
+            federation,
+            PMTL(),
+            privacy=PRIVACY,
+            rounds=3,
+            seed=seed,
+            baselines=False,
+            personalise="none",
+        )
         return run.simulation.board["mean"]
 
     assert torch.equal(board(0), board(1))

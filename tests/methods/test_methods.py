@@ -28,6 +28,7 @@ def test_pmtl_converges_to_the_minimiser_of_the_objective(make_federation):
         rounds=2500,
         seed=0,
         baselines=False,
+        personalise="none",
     )
     tasks, size = len(federation), 4
     # gradient of task k at 0: 2/n X'(X w - y) + λ (w - mean of all w) = 0, for all k together
@@ -108,7 +109,14 @@ def test_vectorised_training_equals_a_plain_loop(make_federation, kind, method):
     module = nn.Linear(4, federation.outputs)
     privacy = tacit.Privacy(noise=0.0)  # clips, adds nothing
     run = train(
-        federation, method, model=module, privacy=privacy, rounds=4, seed=0, baselines=False
+        federation,
+        method,
+        model=module,
+        privacy=privacy,
+        rounds=4,
+        seed=0,
+        baselines=False,
+        personalise="none",
     )
     mean, personal = plain_loop(federation, module, method, 4, method.clip)
     published = next(iter(run.simulation.board.tensors.values()))
@@ -126,6 +134,7 @@ def test_vectorised_convolutions_equal_a_plain_loop():
     run = train(
         federation, method, model=module, privacy=tacit.Privacy(noise=0.0), rounds=2, seed=0,
         baselines=False,
+        personalise="none",
     )  # fmt: skip
     mean, personal = plain_loop(federation, module, method, 2, method.clip)
     assert torch.allclose(run.simulation.board["mean"], mean, atol=2e-5)
@@ -139,7 +148,15 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch):
     federation = make_federation(kind="binary")
 
     def models():
-        run = train(federation, PMTL(batch=8), rounds=3, seed=1, cohort=0.7, baselines=False)
+        run = train(
+            federation,
+            PMTL(batch=8),
+            rounds=3,
+            seed=1,
+            cohort=0.7,
+            baselines=False,
+            personalise="none",
+        )
         return run.simulation.personal(torch.arange(len(federation)))[0]
 
     together = models()
@@ -153,7 +170,9 @@ def test_tracing_changes_nothing(make_federation, monkeypatch):
     federation, method = make_federation(kind="binary"), PMTL(batch=8)
 
     def models():
-        run = train(federation, method, rounds=3, seed=1, cohort=0.7, baselines=False)
+        run = train(
+            federation, method, rounds=3, seed=1, cohort=0.7, baselines=False, personalise="none"
+        )
         return run.simulation.personal(torch.arange(len(federation)))[0]
 
     traced = models()
@@ -163,7 +182,14 @@ def test_tracing_changes_nothing(make_federation, monkeypatch):
 
 def test_alone_equals_its_own_gradient_descent_and_ignores_the_others(make_federation):
     federation = make_federation()
-    run = train(federation, Local(lr=0.05, batch=None), rounds=2000, seed=0, baselines=False)
+    run = train(
+        federation,
+        Local(lr=0.05, batch=None),
+        rounds=2000,
+        seed=0,
+        baselines=False,
+        personalise="none",
+    )
     for k in range(3):
         x, y = (part.numpy() for part in federation.train.of(k))
         x = np.hstack([x, np.ones((len(x), 1))])
@@ -180,7 +206,9 @@ def test_shrink_keeps_alone_near_the_start(make_federation):
     federation = make_federation()
 
     def norm(shrink):
-        run = train(federation, Local(shrink=shrink), rounds=50, seed=0, baselines=False)
+        run = train(
+            federation, Local(shrink=shrink), rounds=50, seed=0, baselines=False, personalise="none"
+        )
         return float(run.simulation.personal(torch.arange(len(federation)))[0].norm())
 
     assert norm(5.0) < 0.5 * norm(0.0)

@@ -16,7 +16,8 @@ FREE = {"clip": math.inf, "batch": None}
 
 
 def run(federation, method, **settings):
-    return train(federation, method, **({"rounds": 4, "seed": 0, "baselines": False} | settings))
+    plain = {"rounds": 4, "seed": 0, "baselines": False, "personalise": "none"}
+    return train(federation, method, **(plain | settings))
 
 
 def models(finished) -> np.ndarray:
@@ -106,8 +107,10 @@ def test_ppsgd_reaches_every_task_and_equals_fedavg_without_a_personal_part(make
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains_privately_with_a_guarantee(make_federation, name):
-    method = METHODS[name](batch=6)
-    finished = run(make_federation(kind="binary"), method, privacy=Privacy(noise=6.0), cohort=0.5)
+    method, federation = METHODS[name](batch=6), make_federation(kind="binary")
+    federation = federation.clustered(["a", "b"] * 6)
+    private = {"privacy": Privacy(noise=6.0), "cohort": 0.5, "model": "mlp"}
+    finished = run(federation, method, **private)
     assert np.isfinite(models(finished)).all()
     if isinstance(method, BillboardMethod):
         assert finished.guarantee.releases == 4

@@ -31,6 +31,7 @@ def run(folder: str, store: str, seed: int | None, save_every: float) -> None:
         cohort=0.5,
         seed=seed,
         baselines=False,
+        personalise="none",
         store=store,  # type: ignore[arg-type]
         out=folder,
         resume=(Path(folder) / "checkpoint" / "settings.json").exists(),

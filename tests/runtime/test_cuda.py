@@ -13,7 +13,13 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def both(federation, method, **settings):
-    settings = {"rounds": 4, "cohort": 0.6, "seed": 0, "baselines": False} | settings
+    settings = {
+        "rounds": 4,
+        "cohort": 0.6,
+        "seed": 0,
+        "baselines": False,
+        "personalise": "none",
+    } | settings
     runs = [train(federation, method, device=device, **settings) for device in ("cpu", "cuda")]
     every = torch.arange(len(federation))
     return [run.simulation.personal(every.to(run.simulation.device))[0].cpu() for run in runs]

@@ -17,7 +17,7 @@ from tacit.runtime.train import train
 
 
 def quick(federation, method=None, **settings):
-    settings = {"rounds": 3, "seed": 0, "baselines": False} | settings
+    settings = {"rounds": 3, "seed": 0, "baselines": False, "personalise": "none"} | settings
     return train(federation, method or PMTL(batch=4, local_steps=2), **settings)
 
 

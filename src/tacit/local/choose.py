@@ -1,10 +1,10 @@
-"""Which of several models a task keeps, by its own validation rows.
+"""Which of several models a task keeps, by rows that they were not trained on.
 
 The lowest mean loss among many candidates flatters itself: with a dozen rows some candidate is
 always lucky. So the whole act of choosing is rehearsed: rows are drawn with replacement, the best
-candidate and the best *safe* candidate (training alone) are chosen on the drawn rows and compared,
-row by row, on the rows left out. Only where choosing freely wins more often than it loses does the
-task choose freely; otherwise it keeps the safe one.
+candidate and the best *safe* candidate are chosen on the drawn rows and compared, row by row, on
+the rows left out. Only where choosing freely wins clearly more often than it loses does the task
+choose freely; otherwise it keeps the safe one. One row alone can tell nothing.
 """
 
 from __future__ import annotations
@@ -15,35 +15,45 @@ from torch import Tensor
 from tacit.randomness import scramble
 
 RESAMPLES = 64
+MARGIN = 0.2
+"""Wins minus losses, as a share of all comparisons, from which choosing freely is trusted."""
 
 
-def choose(losses: Tensor, offsets: Tensor, safe: Tensor, tasks: Tensor, key: int) -> Tensor:
+def choose(
+    losses: Tensor, offsets: Tensor, safe: Tensor, tasks: Tensor, key: int, least_rows: int = 2
+) -> Tensor:
     """The candidate of each task [k].
 
     losses : [candidates, rows] loss of every row; task i owns rows `offsets[i]:offsets[i + 1]`
-    safe : [candidates] true for those that need no trust; none or all true: plain best
+    safe : [candidates, k] true where a candidate needs no trust; a task without: plain best
     tasks : [k] task numbers, so that what is drawn depends on the task alone
+    least_rows : a task with fewer rows keeps its safe candidate
     """
     counts = offsets[1:] - offsets[:-1]
     rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
     losses = torch.nan_to_num(losses.double(), nan=1e12, posinf=1e12, neginf=1e12).clamp(max=1e12)
-    means = _per_task(losses, rank, len(counts)) / counts.clamp(min=1)
-    best = means.argmin(dim=0)
-    if not safe.any() or safe.all():
-        return best
-    fallback = safe.nonzero()[:, 0][means[safe].argmin(dim=0)]
+    total = _per_task(losses, rank, len(counts))
+    best, fallback = total.argmin(dim=0), _best_safe(total, safe)
     row = torch.arange(len(rank), device=rank.device) - offsets[:-1][rank]
-    wins = torch.zeros(len(counts), dtype=torch.float64, device=losses.device)
+    wins, tries = torch.zeros(2, len(counts), dtype=torch.float64, device=losses.device)
     for number in range(RESAMPLES):
         # Each row is drawn Poisson(1) times: nearly the bootstrap, and no task waits for another.
         uniform = (scramble(key + number, tasks[rank], row) >> 11).double() / 2.0**53 + 0.5
         drawn = _poisson(uniform)
         inside = _per_task(losses * drawn, rank, len(counts))
-        free, kept = inside.argmin(dim=0), safe.nonzero()[:, 0][inside[safe].argmin(dim=0)]
+        free, kept = inside.argmin(dim=0), _best_safe(inside, safe)
         out = (drawn == 0).double()
         gap = (losses.gather(0, kept[rank][None]) - losses.gather(0, free[rank][None]))[0]
-        wins += _per_task((gap * out)[None], rank, len(counts))[0].sign()
-    return torch.where(wins > 0, best, fallback)
+        parts = _per_task(torch.stack([gap * out, out, drawn]), rank, len(counts))
+        valid = ((parts[1] > 0) & (parts[2] > 0)).double()
+        wins += parts[0].sign() * valid
+        tries += valid
+    trusted = (wins > MARGIN * tries) & (counts >= least_rows)
+    return torch.where(trusted | ~safe.any(dim=0), best, fallback)
+
+
+def _best_safe(total: Tensor, safe: Tensor) -> Tensor:
+    return torch.where(safe, total, torch.inf).argmin(dim=0)
 
 
 def _poisson(uniform: Tensor) -> Tensor:

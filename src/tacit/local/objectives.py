@@ -23,9 +23,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import grad
 
 from tacit.federation import Kind
 from tacit.local.flat import FlatModel
+from tacit.local.losses import ROW_LOSSES
 
 
 class Anchor(NamedTuple):
@@ -103,7 +105,14 @@ def symmetrised_kl(kind: Kind, now: Tensor, before: Tensor, weight: Tensor) -> T
 
 
 def squared_slope(model: FlatModel, w: Tensor, buffers: Tensor, row: Step) -> Tensor:
-    """The squared gradient of one row: the diagonal Fisher is its mean over rows."""
+    """The squared gradient of one row: the diagonal Fisher is its mean over rows.
+
+    As the model predicts, not as it trains: BatchNorm has no statistics of a single row.
+    """
     x, y, weight = row
-    slope, _ = model.gradient(w, buffers, x, y, torch.ones_like(weight))
+
+    def loss(w: Tensor) -> Tensor:
+        return ROW_LOSSES[model.kind](model.predict(w, buffers, x), y).sum()
+
+    slope = grad(loss)(w)
     return weight * slope * slope

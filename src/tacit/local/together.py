@@ -64,8 +64,10 @@ def fixed(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     graph, out_spec = _traced(function, flat, spec)
 
     def run(*arguments: Any) -> Any:
+        leaves, given = pytree.tree_flatten(arguments)
+        assert given == spec, "arguments of another structure than the example"
         with torch.no_grad():
-            return pytree.tree_unflatten(graph(*pytree.tree_leaves(arguments)), out_spec)
+            return pytree.tree_unflatten(graph(*leaves), out_spec)
 
     return run
 

@@ -61,7 +61,7 @@ class Server:
             if self.rule == "adam":
                 kept[f"{HIDDEN}second.{name}"] = torch.zeros_like(value)
             if self.average is not None:
-                kept[f"{HIDDEN}average.{name}"] = value
+                kept[f"{HIDDEN}average.{name}"] = value.clone()
         return tensors | kept
 
     def step(self, board: Board, proposed: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -91,7 +91,7 @@ class Server:
                 share = (self.average + 1) / (number + self.average)
                 mean = board[f"{HIDDEN}average.{name}"]
                 after[f"{HIDDEN}average.{name}"] = mean + share * (after[name] - mean)
-        return after
+        return {name: after[name] for name in board.tensors}  # in the order of before
 
     def shown(self, board: Board) -> Board:
         """The billboard that tasks end with: averages in place of last values, if asked for."""

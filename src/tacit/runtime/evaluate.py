@@ -16,13 +16,21 @@ Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def outputs(
-    model: FlatModel, personal: Personal, rows: Rows, tasks: Tensor, chunk_rows: int
+    model: FlatModel,
+    personal: Personal,
+    rows: Rows,
+    tasks: Tensor,
+    chunk_rows: int,
+    chunk_tasks: int,
 ) -> Tensor:
-    """Raw outputs for the rows of `tasks`, in the order of `select(rows, tasks)`."""
+    """Raw outputs for the rows of `tasks`, in the order of `select(rows, tasks)`.
+
+    At most so many rows, and so many models, are looked at together.
+    """
     counts = rows.count(tasks)
     begin = counts.cumsum(0) - counts
     result: Tensor | None = None
-    for members in _chunks(counts, chunk_rows):
+    for members in _chunks(counts, chunk_rows, chunk_tasks):
         place = torch.arange(int(counts[members].max()), device=counts.device)
         inside = place < counts[members].unsqueeze(1)
         position = torch.minimum(place, counts[members].unsqueeze(1) - 1)
@@ -45,15 +53,15 @@ def select(rows: Rows, tasks: Tensor) -> Rows:
     return Rows(rows.x[index], rows.y[index], offsets)
 
 
-def _chunks(counts: Tensor, chunk_rows: int) -> Iterator[Tensor]:
+def _chunks(counts: Tensor, chunk_rows: int, chunk_tasks: int) -> Iterator[Tensor]:
     """Groups of tasks of similar size, so that little of a padded chunk is filler."""
     order = torch.argsort(counts)
     order = order[counts[order] > 0]
     sizes = counts[order].tolist()
     begin = 0
     while begin < len(sizes):
-        end = begin + 1
-        while end < len(sizes) and (end - begin + 1) * sizes[end] <= chunk_rows:
+        end, most = begin + 1, min(len(sizes), begin + chunk_tasks)
+        while end < most and (end - begin + 1) * sizes[end] <= chunk_rows:
             end += 1
         yield order[begin:end]
         begin = end

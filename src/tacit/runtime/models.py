@@ -25,6 +25,7 @@ from tacit.data.schema import Schema
 from tacit.errors import TacitError
 from tacit.federation import Federation, Rows, TargetScale
 from tacit.local.flat import FlatModel
+from tacit.methods.server import HIDDEN
 from tacit.metrics import original_units
 from tacit.models import MODELS
 from tacit.runtime import evaluate
@@ -32,6 +33,8 @@ from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import replace
 
 ROWS_AT_ONCE = 65536
+MODEL_BYTES = 256 << 20
+"""Memory for the models that predict together."""
 
 
 def save_models(
@@ -44,7 +47,11 @@ def save_models(
     spans = (torch.arange(tasks, device=simulation.device)).split(step)
     named = (simulation.model.named(*personal(span)) for span in spans)
     _write_stacked(folder / "personal.safetensors", tasks, named)
-    board = {name: value.cpu().contiguous() for name, value in simulation.shown.tensors.items()}
+    board = {
+        name: value.cpu().contiguous()
+        for name, value in simulation.shown.tensors.items()
+        if not name.startswith(HIDDEN)
+    }
     replace(folder / "billboard.safetensors", safetensors.torch.save(board))
     scaling = federation.preprocessing.to_tensors() if federation.preprocessing else {}
     if federation.target_scale is not None:
@@ -166,6 +173,7 @@ def predict(
         sorted_rows,
         torch.arange(len(present), device=device),
         ROWS_AT_ONCE,
+        max(1, MODEL_BYTES // (4 * model.size)),
     )
     if federation.kind == "regression" and federation.target_scale is not None:
         scale = federation.target_scale

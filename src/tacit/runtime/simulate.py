@@ -129,7 +129,9 @@ class Simulation:
         found = self.store.reopen()
         if found is not None:
             board, notes = found
-            self.board = board.to(self.device)
+            # In the order of before: what was traced takes tensors by position.
+            ordered = {name: board[name] for name in self.board.tensors}
+            self.board = Board(ordered, board.round).to(self.device)
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
             self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
 
@@ -206,7 +208,7 @@ class Simulation:
         method, train = self.method, self.federation.train
         rows = method.batch or int(train.counts.max())
         few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
-        activations = self.model.check(few, self.federation.outputs)
+        activations = self._activations = self.model.check(few, self.federation.outputs)
         place = self._places[:1].expand(2, -1)
         fresh = method.state(self.model, self._read(self.board, self._places[0]))
         y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:])
@@ -260,13 +262,20 @@ class Simulation:
     ) -> Tensor:
         """Raw outputs of every task's own model on its own rows."""
         rows, models = self.federation.part(part), personal or self.personal
-        return evaluate.outputs(self.model, models, rows, tasks, self.rows_at_once)
+        return evaluate.outputs(
+            self.model, models, rows, tasks, self.rows_at_once, self.models_at_once
+        )
 
     @property
     def rows_at_once(self) -> int:
         """How many rows are predicted at a time."""
-        row_bytes = 4 * (math.prod(self.federation.input_shape) + 64)
+        row_bytes = 4 * (math.prod(self.federation.input_shape) + 64 + self._activations)
         return max(1, _chunk_bytes(self.device) // row_bytes)
+
+    @property
+    def models_at_once(self) -> int:
+        """How many models predict at a time: they are copied out of the table, and stacked."""
+        return max(1, _chunk_bytes(self.device) // (12 * self.model.size))
 
     @property
     def test_part(self) -> Part:

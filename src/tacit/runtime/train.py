@@ -20,13 +20,13 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
+from tacit.local.recipes import RECIPES, Personalise
 from tacit.methods import METHODS, BillboardMethod, Method, Server
 from tacit.models import MODELS, linear
 from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
 from tacit.runtime.baselines import global_scores
-from tacit.runtime.personalise import RECIPES, Personalise
 from tacit.runtime.personalise import personalise as last_step
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Bar, Progress, silent

@@ -1,0 +1,229 @@
+"""Recipes tried on a chunk of tasks at once, each task on its own rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.federation import Rows
+from tacit.local.batches import Batches, draw, round_up
+from tacit.local.losses import ROW_LOSSES
+from tacit.local.objectives import OBJECTIVES, Anchor, squared_slope
+from tacit.local.recipes import ALONE, Candidate, Recipe
+from tacit.local.together import Together
+from tacit.randomness import scramble
+from tacit.runtime import evaluate
+from tacit.runtime.simulate import Simulation
+
+Models = tuple[Tensor, Tensor]
+"""Parameters [k, d] and buffers [k, b]."""
+
+FOLDS = 3
+"""Parts of a task's rows that take turns to judge."""
+BLOCK = 5
+"""Local steps between two draws of batches; stops are counted in such blocks."""
+LONGEST = 32
+"""Fine-tuning takes at most so many blocks; training alone may always take as many."""
+STOPS = 8
+"""Moments at which training alone is judged."""
+PATIENCE = 2
+"""A task gives a recipe up after so many looks without a lower loss."""
+FISHER_ROWS = 32
+
+
+class Bench:
+    """Trains, judges and trains again; keeps nothing of a task between calls."""
+
+    def __init__(self, simulation: Simulation, recipes: list[Recipe]) -> None:
+        self.simulation, self.recipes = simulation, recipes
+        self._train, self._validation = (
+            simulation.federation.train,
+            simulation.federation.validation,
+        )
+        self.judged = len(self._validation.y) > 0
+        self._both = self._train.joined(self._validation) if self.judged else self._train
+        self._fold = _folds(self._both, simulation.randomness.key("personalise", 0))
+        self.chunk = max(1, simulation.chunk // 2)
+        self._steps = {
+            name: Together(self._step(name)) for name in {recipe.objective for recipe in recipes}
+        }
+        self._fisher = Together(lambda _, own: squared_slope(simulation.model, *own))
+
+    def stops(self, recipe: Recipe) -> list[int]:
+        """After how many blocks a recipe is judged."""
+        if recipe != ALONE:
+            return [0, *(2**k for k in range(LONGEST.bit_length()))]
+        steps = self.simulation.rounds * self.simulation.method.local_steps
+        total = max(LONGEST, math.ceil(steps / BLOCK))
+        return sorted({max(1, round(total * 2.0 ** (k + 1 - STOPS))) for k in range(STOPS)})
+
+    def cross_validated(
+        self, span: Tensor, recipes: Iterable[Recipe]
+    ) -> tuple[list[Candidate], Tensor, Rows]:
+        """Candidates, their losses [candidates, rows], and the rows: all of these tasks' own.
+
+        Every row is judged by models that were trained without it.
+        """
+        recipes = list(recipes)
+        rows = evaluate.select(self._both, span)
+        fold = evaluate.select(Rows(self._fold, self._fold, self._both.offsets), span).x
+        candidates = [Candidate(r, stop) for r in recipes for stop in self.stops(r)]
+        losses = rows.x.new_full((len(candidates), len(rows.y)), math.inf)
+        for number in range(FOLDS):
+            kept = self._both.where(self._fold != number)
+            held = fold == number
+            judge = rows.where(held)
+            for candidate, loss in self._judge(span, recipes, kept, judge):
+                losses[candidates.index(candidate), held] = loss
+        return candidates, losses, rows
+
+    def validated(
+        self, span: Tensor, recipes: Iterable[Recipe], rivals: Iterable[Candidate]
+    ) -> tuple[list[Candidate], Tensor, Rows]:
+        """Recipes and their rivals on validation rows alone, which no model of the run has seen."""
+        rows = evaluate.select(self._validation, span)
+        found = list(self._judge(span, recipes, self._train, rows))
+        for candidate, models in self._trained(span, set(rivals), self._train):
+            found.append((candidate, self._row_losses(models, rows)))
+        return [candidate for candidate, _ in found], torch.stack([loss for _, loss in found]), rows
+
+    def refit(self, span: Tensor, wanted: set[Candidate]) -> dict[Candidate, Models]:
+        """These candidates trained on all rows of these tasks."""
+        return dict(self._trained(span, wanted, self._both))
+
+    def _trained(
+        self, span: Tensor, wanted: set[Candidate], rows: Rows
+    ) -> Iterator[tuple[Candidate, Models]]:
+        for recipe in sorted({candidate.recipe for candidate in wanted}):
+            stops = sorted(c.stop for c in wanted if c.recipe == recipe)
+            for stop, models in self._path(recipe, span, rows, stops):
+                yield Candidate(recipe, stop), models
+
+    def _judge(
+        self, span: Tensor, recipes: Iterable[Recipe], train: Rows, judge: Rows
+    ) -> Iterator[tuple[Candidate, Tensor]]:
+        """Each recipe at each stop, with its losses on the rows to judge by."""
+        for recipe in recipes:
+            lowest = waited = torch.zeros(0)
+            for stop, models in self._path(recipe, span, train, self.stops(recipe)):
+                loss = self._row_losses(models, judge)
+                mean = _means(loss, judge)
+                if stop == self.stops(recipe)[0]:
+                    lowest, waited = mean, torch.zeros_like(mean)
+                else:
+                    # A task's patience is its own: who is in its chunk must not matter.
+                    out = waited >= PATIENCE
+                    loss = torch.where(out.repeat_interleave(judge.counts), math.inf, loss)
+                    better = (mean < lowest) & ~out
+                    waited = torch.where(better, 0, waited + 1)
+                    lowest = torch.where(better, mean, lowest)
+                yield Candidate(recipe, stop), loss
+                if bool((waited >= PATIENCE).all()):
+                    break
+
+    def _path(
+        self, recipe: Recipe, span: Tensor, rows: Rows, stops: list[int]
+    ) -> Iterator[tuple[int, Models]]:
+        """The models of this recipe at each of the stops."""
+        simulation = self.simulation
+        method, randomness = simulation.method, simulation.randomness
+        # Chunks of few sizes: every size of tensors is traced once.
+        size = min(self.chunk, round_up(len(span)))
+        tasks = torch.cat([span, span[:1].expand(size - len(span))])
+        w, buffers = self._start(recipe, tasks)
+        anchor = Anchor(w, buffers, w[:, :0])
+        if recipe.objective == "ewc":
+            few = draw(rows, tasks, 1, FISHER_ROWS, randomness.key("personalise", 0))
+            anchor = anchor._replace(fisher=self._diagonal(w, buffers, few))
+        done = 0
+        for stop in stops:
+            for number in range(done, stop):
+                key = randomness.key("personalise", number + 1)
+                batches = draw(rows, tasks, BLOCK, method.batch, key)
+                rate = method.lr
+                if recipe == ALONE and method.halve_every is not None:
+                    rate *= 0.5 ** (number * BLOCK // method.local_steps // method.halve_every)
+                shared = tuple(w.new_tensor(value) for value in (recipe.strength, rate))
+                with simulation.layers_random("personalise", number):
+                    for k in range(BLOCK):
+                        own = (anchor, w, buffers, tuple(side[:, k] for side in batches))
+                        w, buffers = self._steps[recipe.objective](shared, own)
+            done = stop
+            yield stop, (w[: len(span)], buffers[: len(span)])
+
+    def _start(self, recipe: Recipe, tasks: Tensor) -> Models:
+        model, many = self.simulation.model, (len(tasks), -1)
+        found = {
+            "alone": lambda: (model.start.expand(many), model.buffers.expand(many)),
+            "own": lambda: self.simulation.personal(tasks),
+            "billboard": lambda: self.simulation.newcomer(tasks),
+        }[recipe.start]()
+        return found[0].contiguous(), found[1].contiguous()
+
+    def _step(self, objective: str):
+        """One local step of one task: short, so that tracing it takes little."""
+        model, slope_of = self.simulation.model, OBJECTIVES[objective]
+
+        def step(shared: tuple[Tensor, Tensor], own: Any) -> tuple[Tensor, Tensor]:
+            anchor, w, buffers, rows = own
+            slope, buffers = slope_of(model, anchor, shared, w, buffers, rows)
+            return w - shared[1] * slope, buffers
+
+        return step
+
+    def _diagonal(self, w: Tensor, buffers: Tensor, few: Batches) -> Tensor:
+        """The diagonal Fisher, row after row to save memory."""
+        total = torch.zeros_like(w)
+        for k in range(few.x.shape[2]):
+            row = tuple(side[:, 0, k : k + 1] for side in few)
+            total += self._fisher((), (w, buffers, row))
+        return total
+
+    def _row_losses(self, models: Models, rows: Rows) -> Tensor:
+        """Of each task's model on its own rows; `rows` holds these tasks and no others."""
+        simulation = self.simulation
+        if not len(rows.y):
+            return rows.x.new_zeros(0)
+        every = torch.arange(len(rows.offsets) - 1, device=simulation.device)
+        out = evaluate.outputs(
+            simulation.model,
+            lambda k: (models[0][k], models[1][k]),
+            rows,
+            every,
+            simulation.rows_at_once,
+            simulation.models_at_once,
+        )
+        return ROW_LOSSES[simulation.federation.kind](out, rows.y)
+
+
+def gather(wanted: list[Candidate], made: dict[Candidate, Models]) -> Models:
+    """Task i's row of the models of its own candidate."""
+    w, buffers = (torch.empty_like(side) for side in made[wanted[0]])
+    for candidate in set(wanted):
+        mine = [i for i, other in enumerate(wanted) if other == candidate]
+        w[mine], buffers[mine] = made[candidate][0][mine], made[candidate][1][mine]
+    return w, buffers
+
+
+def _folds(rows: Rows, key: int) -> Tensor:
+    """The fold of every row: each task's rows, shuffled, take turns."""
+    counts = rows.counts
+    rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    row = torch.arange(len(rank), device=counts.device) - rows.offsets[rank]
+    order = torch.argsort(scramble(key, rank, row))
+    order = order[torch.argsort(rank[order], stable=True)]
+    fold = torch.empty_like(row)
+    fold[order] = row % FOLDS
+    return fold
+
+
+def _means(losses: Tensor, rows: Rows) -> Tensor:
+    """Mean of each task's rows; not finite counts as worst."""
+    counts = rows.counts
+    rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    total = losses.new_zeros(len(counts)).index_add_(0, rank, losses)
+    return torch.nan_to_num(total / counts.clamp(min=1), nan=math.inf)
