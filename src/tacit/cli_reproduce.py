@@ -20,6 +20,7 @@ def reproduce(
     sets: Annotated[str | None, typer.Option(help="Only these data sets, with commas.")] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each cell.")] = 3,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    model: Annotated[str | None, typer.Option(help="Instead of the settings' model.")] = None,
     reduced: Annotated[bool, typer.Option("--reduced", help="Small, for two cores.")] = False,
     noise_only: Annotated[
         bool, typer.Option("--noise-only", help="Only calibrate the noise, for another machine.")
@@ -32,8 +33,15 @@ def reproduce(
         raise TacitError("pass --data DIR, or set TACIT_DATA to the folder of data sets")
     console = Console(stderr=True, soft_wrap=True)
     page = run(
-        name, data, out,
-        sets=sets.split(",") if sets else None, seeds=seeds, reduced=reduced, device=device,
-        noise_only=noise_only, say=lambda text: console.print(text, markup=False, highlight=False),
-    )  # fmt: skip
+        name,
+        data,
+        out,
+        sets=sets.split(",") if sets else None,
+        seeds=seeds,
+        reduced=reduced,
+        device=device,
+        model=model,
+        noise_only=noise_only,
+        say=lambda text: console.print(text, markup=False, highlight=False),
+    )
     Console().print(f"[bold]Written[/bold] {page}", soft_wrap=True)

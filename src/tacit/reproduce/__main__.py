@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--sets", help="only these data sets, with commas")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", help="in place of the model of the settings")
     parser.add_argument("--reduced", action="store_true", help="small, for two cores")
     parser.add_argument("--noise-only", action="store_true", help="calibrate the noise, no runs")
     given = parser.parse_args()
@@ -35,6 +36,7 @@ def main() -> None:
             seeds=given.seeds,
             reduced=given.reduced,
             device=given.device,
+            model=given.model,
             noise_only=given.noise_only,
             say=functools.partial(print, flush=True),
         )

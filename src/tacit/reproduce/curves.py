@@ -13,11 +13,11 @@ from tacit.reproduce.grid import Bench
 from tacit.reproduce.plots import NAMES, over_rounds
 from tacit.reproduce.sets import DataSet
 from tacit.reproduce.settings import (
-    PLANS,
     SEARCH,
     SEARCH_EPSILONS,
     SEARCH_TEXT,
     Plan,
+    plan_of,
 )
 from tacit.reproduce.write import markdown_table, write_csv, write_figure
 
@@ -67,12 +67,8 @@ def calibrate_figure2(bench: Bench, sets: Sequence[DataSet]) -> None:
         bench.say(f"{data.key} {data.version}: ε={curve[-1]:.4g} after {len(curve) - 1} rounds")
 
 
-def _plan(data: DataSet) -> Plan:
-    return PLANS[data.key, data.version]
-
-
 def _spent(bench: Bench, data: DataSet) -> list[float]:
-    plan, tasks = _plan(data), len(data.federation)
+    plan, tasks = plan_of(data.key, data.version, bench.model), len(data.federation)
     noise = bench.multiplier(data, plan, TOTAL)
     sampler = sampler_for("poisson", plan.expected(tasks), tasks)
     return bench.noise.growth(noise, 1 / tasks, sampler, plan.rounds)
@@ -80,7 +76,7 @@ def _spent(bench: Bench, data: DataSet) -> list[float]:
 
 def _losses(bench: Bench, data: DataSet, seed: int) -> list[tuple[int, float]]:
     """Mean over tasks of the training loss of the personal models, at some rounds."""
-    plan = _plan(data)
+    plan = plan_of(data.key, data.version, bench.model)
     noise = bench.multiplier(data, plan, TOTAL)
     federation = data.federation.to(bench.device)
     simulation = bench.simulation(federation, plan, plan.method("pmtl"), noise, seed)
@@ -101,7 +97,7 @@ def settings(bench: Bench, sets: Sequence[DataSet], out: Path) -> str:
     rows: list[tuple[Any, ...]] = []
     parts = []
     for data in sets:
-        plan = _plan(data)
+        plan = plan_of(data.key, data.version, bench.model)
         search = SEARCH_TEXT if data.key == "stackoverflow" else SEARCH
         methods = (
             ("pmtl", "ppsgd") if data.key == "stackoverflow" else ("pmtl", "fedavg", "fedprox")
@@ -139,7 +135,7 @@ def settings(bench: Bench, sets: Sequence[DataSet], out: Path) -> str:
 def calibrate_settings(bench: Bench, sets: Sequence[DataSet]) -> None:
     for data in sets:
         for epsilon in SEARCH_EPSILONS:
-            bench.multiplier(data, _plan(data), epsilon)
+            bench.multiplier(data, plan_of(data.key, data.version, bench.model), epsilon)
 
 
 def _has(plan: Plan, method: str, setting: str) -> bool:

@@ -11,7 +11,7 @@ from tacit.reproduce import published
 from tacit.reproduce.grid import ALONE, Cell, Record
 from tacit.reproduce.plots import MODES, NAMES, against_epsilon
 from tacit.reproduce.sets import DataSet
-from tacit.reproduce.settings import EPSILONS, FEW, REDUCED
+from tacit.reproduce.settings import EPSILONS, FEW, LEFT_OUT, REDUCED
 from tacit.reproduce.write import (
     Mean,
     markdown_table,
@@ -43,10 +43,11 @@ class Experiment:
     def cells(self, seeds: int, reduced: bool) -> list[Cell]:
         """Seed after seed, so that a grid that was stopped is a whole one with fewer seeds."""
         wanted = [e for e in self.epsilons if not reduced or e in REDUCED or math.isinf(e)]
+        methods = [m for m in self.methods if not reduced or m not in LEFT_OUT]
         cells = []
         for seed in range(seeds):
             cells += [Cell(ALONE, 0.0, seed)] if self.alone else []
-            cells += [Cell(m, e, seed, self.modes) for m in self.methods for e in wanted]
+            cells += [Cell(m, e, seed, self.modes) for m in methods for e in wanted]
         return cells
 
     def write(self, out: Path, sets: Sequence[DataSet], records: Sequence[Record]) -> str:

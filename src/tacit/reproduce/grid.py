@@ -24,9 +24,9 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import flat
 from tacit.methods import Method
-from tacit.models import MODELS
 from tacit.privacy import Privacy, sampler_for
 from tacit.randomness import Randomness
+from tacit.reproduce.networks import NETWORKS
 from tacit.reproduce.noise import NoiseTable
 from tacit.reproduce.sets import DataSet
 from tacit.reproduce.settings import Plan
@@ -110,6 +110,8 @@ class Bench:
     noise: NoiseTable
     records: Records
     say: Say
+    model: str | None = None
+    """In place of the plans' own models."""
 
     def run(self, data: DataSet, plan: Plan, cells: Iterable[Cell]) -> list[Record]:
         """All records of these cells, from the file where they are in it."""
@@ -155,7 +157,7 @@ class Bench:
         """Ready to run; `noise` None is without privacy."""
         tasks = len(federation)
         randomness = Randomness.of(seed)
-        model = flat.build(MODELS[plan.model], federation, randomness.key("model", 0))
+        model = flat.build(NETWORKS[plan.model], federation, randomness.key("model", 0))
         sampler = sampler_for("poisson", plan.expected(tasks), tasks)
         privacy = None if noise is None else Privacy(noise=noise, delta=1 / tasks)
         return prepare(
@@ -215,6 +217,17 @@ def digest(data: DataSet, plan: Plan, method: str) -> str:
     parts = [used, plan.model, plan.rounds, plan.cohort, data.version, len(federation)]
     parts += [len(federation.train.y), len(federation.test.y), federation.outputs]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def prepare_device(name: str) -> torch.device:
+    """The device, with the faster products that are exact enough for accuracies."""
+    if name not in ("cpu", "cuda"):
+        raise TacitError(f"device={name!r}: use cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TacitError("device='cuda': no CUDA device is there; use device='cpu'")
+    if name == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32
+    return torch.device(name)
 
 
 def hardware(device: torch.device) -> str:

@@ -6,17 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from tacit.errors import TacitError
 from tacit.privacy.guarantee import NOT_COVERED
 from tacit.reproduce import curves
 from tacit.reproduce.experiments import GRIDS, Experiment
-from tacit.reproduce.grid import FILE, Bench, Record, Records, hardware
+from tacit.reproduce.grid import FILE, Bench, Record, Records, hardware, prepare_device
+from tacit.reproduce.networks import NETWORKS
 from tacit.reproduce.noise import FILE as NOISE_FILE
 from tacit.reproduce.noise import NoiseTable
 from tacit.reproduce.sets import PLACES, DataSet, find_sets
-from tacit.reproduce.settings import PLANS
+from tacit.reproduce.settings import plan_of
 
 OTHER = {
     "pmtl/figure2": (
@@ -43,6 +42,7 @@ def reproduce(
     seeds: int = 3,
     reduced: bool = False,
     device: str = "cpu",
+    model: str | None = None,
     noise_only: bool = False,
     say: Callable[[str], None] = print,
 ) -> Path:
@@ -55,9 +55,11 @@ def reproduce(
     for key in sets or ():
         if key not in keys:
             raise TacitError(f"{name} does not use {key!r}: choose of {', '.join(keys)}")
-    where = _device(device)
+    if model is not None and model not in NETWORKS:
+        raise TacitError(f"model={model!r}: choose one of {', '.join(NETWORKS)}")
+    where = prepare_device(device)
     found = find_sets(data, tuple(sets or keys), reduced=reduced, say=say)
-    bench = Bench(where, NoiseTable(out / NOISE_FILE), Records(out / FILE), say)
+    bench = Bench(where, NoiseTable(out / NOISE_FILE), Records(out / FILE), say, model)
     if noise_only:
         _calibrate(name, bench, found, seeds, reduced)
         return out / NOISE_FILE
@@ -73,10 +75,10 @@ def reproduce(
         experiment = GRIDS[name]
         note = experiment.note
         for own in found:
-            plan = PLANS[own.key, own.version]
+            plan = plan_of(own.key, own.version, model)
             records += bench.run(own, plan, experiment.cells(seeds, reduced))
         text = experiment.write(out, found, records)
-    made = _made(name, found, records, seeds, reduced, where, time.monotonic() - started)
+    made = _made(name, found, records, seeds, reduced, bench, time.monotonic() - started)
     parts = [f"# {EXPERIMENTS[name]}", note, _picture(out, page.stem), text, made]
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
     index(out)
@@ -91,7 +93,7 @@ def _calibrate(name: str, bench: Bench, found: list[DataSet], seeds: int, reduce
     else:
         for own in found:
             cells = GRIDS[name].cells(seeds, reduced)
-            bench.calibrate(own, PLANS[own.key, own.version], cells)
+            bench.calibrate(own, plan_of(own.key, own.version, bench.model), cells)
 
 
 def _picture(out: Path, stem: str) -> str:
@@ -104,15 +106,16 @@ def _made(
     records: list[Record],
     seeds: int,
     reduced: bool,
-    device: torch.device,
+    bench: Bench,
     seconds: float,
 ) -> str:
     """Command, hardware, seeds, settings, and what ε means here."""
     command = f"tacit reproduce {name} --data DIR --sets {','.join(d.key for d in found)}"
     command += f" --seeds {seeds}" if name != "pmtl/settings" else ""
     command += " --reduced" if reduced else ""
-    command += " --device cuda" if device.type == "cuda" else ""
-    machines = sorted({record.hardware for record in records}) or [hardware(device)]
+    command += f" --model {bench.model}" if bench.model else ""
+    command += " --device cuda" if bench.device.type == "cuda" else ""
+    machines = sorted({record.hardware for record in records}) or [hardware(bench.device)]
     took = sum(record.seconds for record in records) or seconds
     lines = [
         "## How it was made",
@@ -124,7 +127,7 @@ def _made(
     if name == "pmtl/settings":
         lines[3] = f"- One run each with seed {curves.SEARCH_SEED}; test rows were not looked at."
     for data in found:
-        plan, tasks = PLANS[data.key, data.version], len(data.federation)
+        plan, tasks = plan_of(data.key, data.version, bench.model), len(data.federation)
         used = GRIDS[name].methods if name in GRIDS else ("pmtl",)
         own = "; ".join(
             f"{method} " + ", ".join(f"{key} {value:g}" for key, value in plan.own[method].items())
@@ -173,14 +176,6 @@ def index(out: Path) -> None:
             lines.append(f"- [{title}]({stem}.md) ({files})")
     lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _device(name: str) -> torch.device:
-    if name not in ("cpu", "cuda"):
-        raise TacitError(f"device={name!r}: use cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise TacitError("device='cuda': no CUDA device is there; use device='cpu'")
-    return torch.device(name)
 
 
 __all__ = ["EXPERIMENTS", "PLACES", "Experiment", "index", "reproduce"]

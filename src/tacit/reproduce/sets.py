@@ -15,7 +15,7 @@ from tacit.errors import TacitError
 from tacit.federation import PARTS, Federation, Rows
 from tacit.reproduce.settings import Version
 
-FEW_WRITERS = 100
+FEW_WRITERS = 50
 """Tasks of the reduced version."""
 
 
@@ -67,7 +67,7 @@ def _celeba(path: Path, reduced: bool) -> Federation:
 
 
 def _stackoverflow(path: Path, reduced: bool) -> Federation:
-    sizes = {"users": FEW_WRITERS, "words": 1000, "tags": 20} if reduced else {}
+    sizes: dict[str, Any] = {"users": FEW_WRITERS, "words": 1000, "tags": 20} if reduced else {}
     return one_tag(data.load("stackoverflow", path=path, **sizes))
 
 
