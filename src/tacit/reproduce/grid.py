@@ -232,7 +232,7 @@ def prepare_device(name: str) -> torch.device:
 
 def hardware(device: torch.device) -> str:
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+        return f"{torch.cuda.get_device_name(device)} (TF32 products)"
     return f"CPU with {os.cpu_count()} cores"
 
 
