@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.features import represent
 from tacit.relation import Relation, clusters, graph
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
@@ -101,6 +102,8 @@ class Federation:
     schema: Schema | None = None
     """How a table becomes raw feature rows; None where the data never was a table."""
 
+    representation: str | None = None
+    """The fixed public representation that rows are seen through, if any."""
     relation: Relation | None = None
     """How tasks are publicly related; only related methods read it."""
 
@@ -126,6 +129,18 @@ class Federation:
         if len(made.loadings) != len(self):
             raise TacitError(f"Ω is for {len(made.loadings)} tasks, but there are {len(self)}")
         return self._with(made)
+
+    def through(self, name: str) -> Federation:
+        """The same rows seen through a fixed public representation (`tacit.features`)."""
+        if self.representation is not None:
+            raise TacitError(f"these rows already are seen through {self.representation!r}")
+        seen = {
+            part: replace(self.part(part), x=represent(name, self.part(part).x)) for part in PARTS
+        }
+        said = f"rows are seen through a fixed representation ({name}), chosen without the data"
+        return replace(
+            self, **seen, representation=name, features=(), assumptions=(*self.assumptions, said)
+        )
 
     def _with(self, relation: Relation) -> Federation:
         said = f"how tasks are related is taken to be public ({relation.name})"

@@ -102,8 +102,9 @@ def graph(omega: np.ndarray) -> Relation:
                 f"Ω has the negative eigenvalue {values[0]:.3g}, so the objective has no minimum: "
                 "use a positive semi-definite matrix, such as a graph's Laplacian"
             )
-        same = np.abs(values[:, None] - values) <= SAME * size
-        common = values[int(same.sum(axis=0).argmax())]
+        # The most frequent eigenvalue; of several, the largest (a pair has one of each).
+        alike = (np.abs(values[:, None] - values) <= SAME * size).sum(axis=0)
+        common = values[alike == alike.max()].max()
         others = np.abs(values - common) > SAME * size
         if others.any() and common <= SAME * size:
             raise TacitError(

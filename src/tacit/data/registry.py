@@ -121,14 +121,19 @@ FILES = {
 """Every kind of file that holds a federation by itself."""
 
 
-def load(name_or_path: str | Path, **options: Any) -> Federation:
+def load(name_or_path: str | Path, *, represent: str | None = None, **options: Any) -> Federation:
     """A federation by name (see `sources`) or from a .csv, .csv.gz, .parquet or .npz file.
 
     Options are those of the function that reads it: `from_table` for tables (which need `task` and
     `target`), `from_arrays` for .npz, the generator's sizes and seed, or `path` and more for a
-    data set in a folder. Without `path` such a folder is looked for under $TACIT_DATA.
+    data set in a folder. Without `path` such a folder is looked for under $TACIT_DATA. With
+    `represent` rows are seen through a fixed public representation (`tacit.features`).
     """
-    name = str(name_or_path)
+    federation = _load(str(name_or_path), options)
+    return federation if represent is None else federation.through(represent)
+
+
+def _load(name: str, options: dict[str, Any]) -> Federation:
     if name in NAMED:
         return NAMED[name][1](name, **options)
     for suffix, reader in FILES.items():

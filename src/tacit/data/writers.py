@@ -1,12 +1,14 @@
 """MNIST with the people who wrote the digits, from one archive `mnist_by_writer.npz`.
 
 QMNIST says which NIST writer each digit of MNIST came from. The archive holds `x_train` (784 bytes
-a row), `y_train` and `writer_train`; arrays of MNIST's test set, by other writers, are not used.
+a row), `y_train` and `writer_train`, and the same with `_test` for MNIST's test set, which is by
+other writers: settings chosen on those have seen nothing of the first.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -19,32 +21,41 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 
 FILE = "mnist_by_writer.npz"
-KEYS = ("x_train", "y_train", "writer_train")
+KEYS = ("x", "y", "writer")
 
 
 def writers(
     path: str | Path | None = None,
     *,
+    people: Literal["train", "test"] = "train",
     validation: float = 0.2,
     test: float = 0.2,
     split_seed: int = 0,
     min_rows: int = 3,
 ) -> Federation:
-    """Handwritten digits: x [N, 1, 28, 28] in [0, 1], ten classes, a task for each writer."""
+    """Handwritten digits: x [N, 1, 28, 28] in [0, 1], ten classes, a task for each writer.
+
+    `people` are the 539 writers of MNIST's training set, or the 297 others of its test set.
+    """
+    if people not in ("train", "test"):
+        raise TacitError(f"people={people!r}: choose train or test")
     rule = SplitRule(validation, test, split_seed, min_rows)
     folder = find("writers", path, ("writers", "qmnist_writer"))
     file = only(folder, (FILE,), "MNIST with writers as one archive")
-    arrays = read_arrays(file, KEYS)
-    x, y, who = (arrays[key] for key in KEYS)
+    names = [f"{key}_{people}" for key in KEYS]
+    arrays = read_arrays(file, tuple(names))
+    x, y, who = (arrays[name] for name in names)
     if x.ndim != 2 or x.shape[1] != 784 or x.dtype != np.uint8:
-        raise TacitError(f"x_train of {file} is {x.dtype.name} {x.shape}, expected uint8 [N, 784]")
+        raise TacitError(
+            f"x_{people} of {file} is {x.dtype.name} {x.shape}, expected uint8 [N, 784]"
+        )
     if y.shape != (len(x),) or who.shape != (len(x),):
         raise TacitError(
-            f"{file} has {len(x)} images, y_train {y.shape} and writer_train {who.shape}; expected "
-            "one class and one writer for each image"
+            f"{file} has {len(x)} images, y_{people} {y.shape} and writer_{people} {who.shape}; "
+            "expected one class and one writer for each image"
         )
     if y.dtype.kind not in "iu" or not bool(((y >= 0) & (y <= 9)).all()):
-        raise TacitError(f"y_train of {file} must hold whole numbers from 0 to 9")
+        raise TacitError(f"y_{people} of {file} must hold whole numbers from 0 to 9")
     in_order = np.argsort(who, kind="stable")
     images = x[in_order].reshape(-1, 1, 28, 28).astype(np.float32) / 255.0
     classes = tuple(str(digit) for digit in range(10))

@@ -48,12 +48,9 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "best": (
         ALONE,
         Recipe("billboard"),
-        Recipe("billboard", "mean", 0.03),
         Recipe("billboard", "mean", 0.1),
-        Recipe("billboard", "mean", 0.3),
         Recipe("billboard", "mean", 1.0),
         Recipe("billboard", "kl", 1.0),
-        Recipe("billboard", "ewc", 10.0),
         Recipe("own"),
     ),
 }

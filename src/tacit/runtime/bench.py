@@ -26,20 +26,26 @@ FOLDS = 3
 """Parts of a task's rows that take turns to judge."""
 BLOCK = 5
 """Local steps between two draws of batches; stops are counted in such blocks."""
-LONGEST = 32
+LONGEST = 16
 """Fine-tuning takes at most so many blocks; training alone may always take as many."""
 STOPS = 8
 """Moments at which training alone is judged."""
 PATIENCE = 2
 """A task gives a recipe up after so many looks without a lower loss."""
 FISHER_ROWS = 32
+Memo = dict[Any, Any]
+"""Training alone is the same whatever the billboard says: runs on the same rows with the same model
+and local settings can share it."""
 
 
 class Bench:
     """Trains, judges and trains again; keeps nothing of a task between calls."""
 
-    def __init__(self, simulation: Simulation, recipes: list[Recipe]) -> None:
+    def __init__(
+        self, simulation: Simulation, recipes: list[Recipe], memo: Memo | None = None
+    ) -> None:
         self.simulation, self.recipes = simulation, recipes
+        self._memo: Memo = {} if memo is None else memo
         self._train, self._validation = (
             simulation.federation.train,
             simulation.federation.validation,
@@ -77,8 +83,10 @@ class Bench:
             kept = self._both.where(self._fold != number)
             held = fold == number
             judge = rows.where(held)
-            for candidate, loss in self._judge(span, recipes, kept, judge):
-                losses[candidates.index(candidate), held] = loss
+            for recipe in recipes:
+                found = self._judge(span, recipe, kept, judge)
+                for candidate, loss in self._remembered((recipe, number, span), found):
+                    losses[candidates.index(candidate), held] = loss
         return candidates, losses, rows
 
     def validated(
@@ -86,7 +94,7 @@ class Bench:
     ) -> tuple[list[Candidate], Tensor, Rows]:
         """Recipes and their rivals on validation rows alone, which no model of the run has seen."""
         rows = evaluate.select(self._validation, span)
-        found = list(self._judge(span, recipes, self._train, rows))
+        found = [pair for r in recipes for pair in self._judge(span, r, self._train, rows)]
         for candidate, models in self._trained(span, set(rivals), self._train):
             found.append((candidate, self._row_losses(models, rows)))
         return [candidate for candidate, _ in found], torch.stack([loss for _, loss in found]), rows
@@ -100,30 +108,43 @@ class Bench:
     ) -> Iterator[tuple[Candidate, Models]]:
         for recipe in sorted({candidate.recipe for candidate in wanted}):
             stops = sorted(c.stop for c in wanted if c.recipe == recipe)
-            for stop, models in self._path(recipe, span, rows, stops):
+            path = self._path(recipe, span, rows, stops)
+            what = (recipe, rows is self._both, tuple(stops), span)
+            for stop, models in self._remembered(what, path):
                 yield Candidate(recipe, stop), models
 
+    def _remembered(self, what: tuple, found: Iterator[Any]) -> Iterable[Any]:
+        """Training alone that was done before is not done again (`found` is lazy)."""
+        recipe, *rest, span = what
+        if recipe != ALONE:
+            return found
+        method, rounds = self.simulation.method, self.simulation.rounds
+        settings = (method.lr, method.batch, method.local_steps, method.halve_every, rounds)
+        key = (*settings, self.simulation.randomness.run_key, int(span[0]), *rest)
+        if key not in self._memo:
+            self._memo[key] = list(found)
+        return self._memo[key]
+
     def _judge(
-        self, span: Tensor, recipes: Iterable[Recipe], train: Rows, judge: Rows
+        self, span: Tensor, recipe: Recipe, train: Rows, judge: Rows
     ) -> Iterator[tuple[Candidate, Tensor]]:
-        """Each recipe at each stop, with its losses on the rows to judge by."""
-        for recipe in recipes:
-            lowest = waited = torch.zeros(0)
-            for stop, models in self._path(recipe, span, train, self.stops(recipe)):
-                loss = self._row_losses(models, judge)
-                mean = _means(loss, judge)
-                if stop == self.stops(recipe)[0]:
-                    lowest, waited = mean, torch.zeros_like(mean)
-                else:
-                    # A task's patience is its own: who is in its chunk must not matter.
-                    out = waited >= PATIENCE
-                    loss = torch.where(out.repeat_interleave(judge.counts), math.inf, loss)
-                    better = (mean < lowest) & ~out
-                    waited = torch.where(better, 0, waited + 1)
-                    lowest = torch.where(better, mean, lowest)
-                yield Candidate(recipe, stop), loss
-                if bool((waited >= PATIENCE).all()):
-                    break
+        """The recipe at each stop, with its losses on the rows to judge by."""
+        lowest = waited = torch.zeros(0)
+        for stop, models in self._path(recipe, span, train, self.stops(recipe)):
+            loss = self._row_losses(models, judge)
+            mean = _means(loss, judge)
+            if stop == self.stops(recipe)[0]:
+                lowest, waited = mean, torch.zeros_like(mean)
+            else:
+                # A task's patience is its own: who is in its chunk must not matter.
+                out = waited >= PATIENCE
+                loss = torch.where(out.repeat_interleave(judge.counts), math.inf, loss)
+                better = (mean < lowest) & ~out
+                waited = torch.where(better, 0, waited + 1)
+                lowest = torch.where(better, mean, lowest)
+            yield Candidate(recipe, stop), loss
+            if bool((waited >= PATIENCE).all()):
+                break
 
     def _path(
         self, recipe: Recipe, span: Tensor, rows: Rows, stops: list[int]

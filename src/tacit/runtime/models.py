@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from tacit.data.preprocess import Preprocessing
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
+from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
 from tacit.local.flat import FlatModel
 from tacit.methods.server import HIDDEN
@@ -68,6 +69,7 @@ def save_models(
         "input_shape": list(federation.input_shape),
         "features": list(federation.features),
         "labels": list(federation.labels),
+        "representation": federation.representation,
         "schema": federation.schema.to_json() if federation.schema else None,
         "tasks": list(federation.names),
     }
@@ -129,6 +131,7 @@ class SavedModels:
             tuple(about["features"]), tuple(about["labels"]), target,
             preprocessing=Preprocessing.from_tensors(scaling) if scaling else None,
             schema=Schema.from_json(about["schema"]) if about["schema"] else None,
+            representation=about["representation"],
         )  # fmt: skip
         if model is None:
             if about["model"] not in MODELS:
@@ -163,6 +166,8 @@ def predict(
     if not rows.isfinite().all():
         bad = int(order[int((~rows.isfinite()).reshape(len(rows), -1).any(dim=1).nonzero()[0])])
         raise TacitError(f"row {bad} holds a missing or infinite value: fill it in")
+    if federation.representation is not None:
+        rows = represent(federation.representation, rows)
     present, counts = np.unique(numbers, return_counts=True)
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(device)
     sorted_rows = Rows(rows.to(device), torch.zeros(len(rows), device=device), offsets)

@@ -24,7 +24,7 @@ from tacit.local.choose import choose
 from tacit.local.recipes import ALONE, RECIPES, Candidate, Personalise, Recipe
 from tacit.local.threads import threads_for
 from tacit.metrics import Metrics, evaluate_rows
-from tacit.runtime.bench import Bench, Models, gather
+from tacit.runtime.bench import Bench, Memo, Models, gather
 from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import Store
@@ -63,8 +63,12 @@ def personalise(
     alone: bool,
     folder: Path | None = None,
     on_disk: bool = False,
+    memo: Memo | None = None,
 ) -> Personalised:
-    """The personal models of all tasks, and with `alone` also what each reaches by itself."""
+    """The personal models of all tasks, and with `alone` also what each reaches by itself.
+
+    `memo` lets runs that differ in their billboard only share the training alone.
+    """
     done = Personalised(mode)
     recipes = list(RECIPES[mode])
     if simulation.method.channel == "nothing":
@@ -84,7 +88,7 @@ def personalise(
             folder=place,
             device=simulation.device,
         )
-    bench = Bench(simulation, recipes)
+    bench = Bench(simulation, recipes, memo)
     spans = torch.arange(len(federation), device=simulation.device).split(bench.chunk)
     outputs = []
     title = "personal models" if mode != "none" else "for comparison: alone"
