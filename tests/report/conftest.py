@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -64,6 +65,17 @@ def fake_guarantee(state: str, epsilon: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+ENDED = (
+    "trained alone", "billboard, fine-tuned, mean 0.1", "billboard, fine-tuned, mean 1",
+    "own model as it is", "billboard, fine-tuned",
+)  # fmt: skip
+
+
+def fake_models(names: list[str]) -> dict[str, Any]:
+    chosen = {name: ENDED[k % len(ENDED)] for k, name in enumerate(names)}
+    return {"mode": "best", "counts": Counter(chosen.values()), "per_task": chosen}
+
+
 def fake_result(
     *, kind: str = "regression", state: str = "private", tasks: int = 65, baselines: bool = True,
     losers: int | None = None, seed: int = 0, epsilon: float = 1.98, method: str = "pmtl",
@@ -113,6 +125,7 @@ def fake_result(
     metrics = {
         "part": "test",
         "label": "not covered by the guarantee",
+        "personal_models": fake_models(names),
         "main": {"name": main, "per_task": per_task, "higher_is_better": higher},
         **run,
     }

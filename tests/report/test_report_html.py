@@ -104,7 +104,7 @@ def test_every_block_of_scores_is_labelled(make):
     result["metrics"]["label"] = "not covered by the <guarantee>"
     text = page(result)
     blocks = text.split("<h2>")[2:]  # the first is the guarantee
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for block in blocks[:-1]:  # the last holds settings, no scores
         assert "<b>Not covered by the &lt;guarantee&gt;</b>: computed from private data" in block
 
@@ -118,6 +118,9 @@ def test_names_are_escaped_everywhere(make):
             (evil if name == "school-3" else name): scores
             for name, scores in block["per_task"].items()
         }
+    result["metrics"]["personal_models"] = {
+        "mode": "best", "counts": {evil: 1}, "per_task": {evil: evil}
+    }  # fmt: skip
     result["federation"]["source"] = evil
     result["federation"]["features"] = [evil]
     result["config"] |= {"method": evil, evil: evil}
@@ -174,6 +177,40 @@ def test_the_curve_says_which_rows_it_is_about(make, rendered):
     result = make()
     result["federation"]["rows"]["validation"] = 0
     assert "on training rows" in page(result)
+
+
+def test_what_the_tasks_ended_with_is_counted_whatever_the_strength(make, rendered):
+    shown = rendered(tasks=10).split("What the tasks ended with")[1].split("<h2>")[0]
+    assert "This last step cost no privacy: each task used its own rows" in shown
+    assert "Each task chose the best of these" in shown
+    rows = re.findall(r"<tr><td>(.*?)</td><td>(\d+)</td><td>(\d+) %", shown)
+    assert rows == [
+        ("trained alone", "2", "20"),
+        ("billboard, fine-tuned freely", "2", "20"),
+        ("billboard, fine-tuned near its weights", "4", "40"),
+        ("own model as it is", "2", "20"),
+    ]
+    assert re.findall(r'style="width: (\d+)%"', shown) == ["50", "50", "100", "50"]
+    result = make()
+    result["metrics"]["personal_models"]["mode"] = "kl"
+    assert "went on training the model that the method left it" in page(result)
+
+
+@pytest.mark.parametrize("baselines", [True, False])
+def test_each_task_says_what_it_ended_with(rendered, baselines):
+    listed = rendered(tasks=10, baselines=baselines).split("<h2>All tasks</h2>")[1]
+    assert "ended with" in listed
+    line = re.search(r"<tr><td>school-2</td>.*?</tr>", listed)
+    assert line is not None and "billboard, fine-tuned, mean 0.1" in line.group()
+
+
+def test_without_a_last_step_nothing_is_said_of_it(make):
+    result = make(losers=1)
+    result["metrics"]["personal_models"] = {"mode": "none", "counts": {}, "per_task": {}}
+    text = page(result)
+    assert "ended with" not in text
+    assert "can keep the model it trained alone" in text
+    assert "Training alone was among the choices" in page(make(losers=1))
 
 
 def test_null_scores_do_not_stop_the_report(make):

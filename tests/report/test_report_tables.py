@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 
 from rich.console import Console
@@ -36,6 +37,12 @@ def test_run_table_says_guarantee_scores_and_label(make):
     for word in ("Reproducible, not private", "ε=1.98", "personal", "alone", "one model for all",
                  "not covered by the guarantee", "relative squared error ↓"):  # fmt: skip
         assert word in text, word
+    assert re.search(r"billboard, fine-tuned near its weights +26 +■", text)
+    assert "ended with (not covered by the guarantee)" in text
+    assert "This last step cost no privacy" in text
+    result = make()
+    result["metrics"]["personal_models"] = {"mode": "none", "counts": {}, "per_task": {}}
+    assert "ended with" not in shown(run_table(result))
     assert "better than alone" not in shown(run_table(make(baselines=False)))
     assert "No privacy" in shown(run_table(make(state="none")))
     assert "Nothing released" in shown(run_table(make(state="alone")))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report import plots
+from tacit.report import kept, plots
 from tacit.report.box import guarantee_box, uncovered
 from tacit.report.page import (
     Markup,
@@ -37,7 +37,17 @@ from tacit.report.scores import (
 from tacit.report.words import NOTHING, count, plain, plural, share
 
 LOSERS = 15
+ALONE_AND_NOT = ("alone", "personal", "gain")
 LISTED = 500
+KEEP = (
+    "A task that loses can keep the model it trained alone. It decides by looking at its own data "
+    "only, so this costs no privacy."
+)
+CHOSEN = (
+    "Training alone was among the choices of every task, and the choice costs no privacy. A task "
+    "that loses chose another model by its training and validation rows, and the rows scored here "
+    "disagree."
+)
 
 
 def write_html(
@@ -66,6 +76,7 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
         guarantee_box(result["guarantee"]),
         paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
         _headline(result, tasks),
+        kept.section(result),
         _curve(result),
         _against_alone(result, tasks, kind),
         _losers(result, tasks, kind),
@@ -117,7 +128,7 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
     if baseline(result, "global"):
         said.append(
-            "Alone, each task stops training where its own validation rows say. "
+            "Alone, each task trains for as long as its own rows say. "
             "The one model for all tasks was trained with the cohorts and noise of this run."
         )
     note = paragraph(" ".join(filter(None, said)), "note")
@@ -190,10 +201,7 @@ def _losers(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) ->
     if tasks is None or not len(tasks):
         return ""
     head = "<h2>The tasks that lose</h2>" + uncovered(result)
-    keep = paragraph(
-        "A task that loses can keep the model it trained alone. It decides by looking at its own "
-        "data only, so this costs no privacy."
-    )
+    keep = paragraph(CHOSEN if kept.mode(result) == "best" else KEEP)
     out = (
         paragraph(f"{plural(tasks.left_out, 'task')} without a score are left out.", "note")
         if tasks.left_out
@@ -216,7 +224,7 @@ def _losers(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) ->
     ended = "ended" if broken == len(lost) == 1 else "of them ended"
     words += f"; {count(broken)} {ended} with a model that has no usable score" if broken else ""
     chance = "With few rows in a task, a small difference either way is mostly chance."
-    shown = _rows(tasks, kind, tasks.losers(LOSERS), digits)
+    shown = _rows(result, tasks, kind, tasks.losers(LOSERS), digits)
     more = f"The {LOSERS} greatest losses." if tasks.losing > LOSERS else ""
     return (
         head + paragraph(f"{words}. {chance}") + (paragraph(more, "note") if more else "")
@@ -228,11 +236,19 @@ def _size(kind: Score, value: float, digits: int) -> str:
     return kind.text(float(value), digits, sign=True).lstrip("+")
 
 
-def _columns(result: Mapping[str, Any]) -> list[str]:
-    return ["task", f"{result['metrics'].get('part', 'test')} rows", "alone", "personal", "gain"]
+def _columns(result: Mapping[str, Any], scores: tuple[str, ...] = ALONE_AND_NOT) -> list[object]:
+    part = result["metrics"].get("part", "test")
+    last = [Markup('<span class="said">ended with</span>')] if kept.ended_with(result) else []
+    return ["task", f"{part} rows", *scores, *last]
 
 
-def _rows(tasks: Comparison, kind: Score, chosen: list[int], digits: int) -> list[list[object]]:
+def _kept(result: Mapping[str, Any], task: str) -> list[object]:
+    return [kept.cell(result, task)] if kept.ended_with(result) else []
+
+
+def _rows(
+    result: Mapping[str, Any], tasks: Comparison, kind: Score, chosen: list[int], digits: int
+) -> list[list[object]]:
     made: list[list[object]] = []
     for k in chosen:
         gain = tasks.gain[k]
@@ -242,6 +258,7 @@ def _rows(tasks: Comparison, kind: Score, chosen: list[int], digits: int) -> lis
             tasks.names[k], count(int(tasks.rows[k])), kind.text(tasks.alone[k], digits),
             kind.text(tasks.personal[k], digits),
             Markup(f'<span class="{colour}">{text(difference)}</span>'),
+            *_kept(result, tasks.names[k]),
         ])  # fmt: skip
     return made
 
@@ -252,15 +269,19 @@ def _everyone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) 
         return ""
     if tasks is not None and len(tasks):
         digits = kind.decimals([*tasks.alone, *tasks.personal])
-        shown = table(_columns(result), _rows(tasks, kind, [*range(len(tasks))][:LISTED], digits))
+        first = [*range(len(tasks))][:LISTED]
+        shown = table(_columns(result), _rows(result, tasks, kind, first, digits))
         total = len(tasks)
     else:
         total = len(per_task)
         digits = kind.decimals(task.get(kind.name) for task in per_task.values())
         shown = table(
-            [*_columns(result)[:2], kind.words],
+            _columns(result, (kind.words,)),
             [
-                [n, count(task.get("rows") or 0), kind.text(task.get(kind.name), digits)]
+                [
+                    n, count(task.get("rows") or 0), kind.text(task.get(kind.name), digits),
+                    *_kept(result, n),
+                ]
                 for n, task in list(per_task.items())[:LISTED]
             ],
         )  # fmt: skip

@@ -58,30 +58,39 @@ dd.bad { color: var(--tone); font-weight: 600; }
   font-size: 14px; color: var(--muted); max-width: none; overflow-wrap: anywhere; }
 .stopped { background: var(--amber-soft); border-radius: 8px; padding: 10px 16px; margin: 18px 0 0;
   max-width: none; }
-.scroll { overflow-x: auto; margin: 0 0 14px; }
+.scroll { overflow-x: auto; margin: 0 0 14px; } figure .scroll { margin: 0; }
 table { border-collapse: collapse; width: 100%; font-size: 15px;
   font-variant-numeric: tabular-nums; }
 th { text-align: right; font-weight: 600; font-size: 13.5px; color: var(--muted);
   vertical-align: bottom; line-height: 1.3; }
 td { text-align: right; }
 th, td { padding: 7px 10px; border-bottom: 1px solid var(--grid); }
-th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere;
+  min-width: 6em; }
 .wide th:first-child { min-width: 250px; }
 th small { display: block; font-weight: 400; }
 tr.mine td { font-weight: 650; background: var(--soft); }
 tr.mine td:first-child { padding-left: 8px; }
 table.left td:nth-child(-n+2), table.left th:nth-child(-n+2) { text-align: left; }
+td .said, th .said { display: block; text-align: left; padding-left: 14px; }
+td .said { color: var(--muted); font-size: 14px; min-width: 11em; }
+.bars td:last-child { width: 40%; }
+.bar { display: block; height: 12px; min-width: 2px; border-radius: 2px; background: var(--gain); }
 .gain { color: var(--gain); } .loss { color: var(--loss); }
 .green-text { color: var(--green); } .amber-text, .red-text { font-weight: 650; }
 .amber-text { color: var(--amber); } .red-text { color: var(--red); }
 figure { margin: 14px 0 18px; }
 figure svg { display: block; width: 100%; height: auto; }
-.drawn { margin: 0 auto; min-width: min(100%, 480px); }
+.drawn { margin: 0 auto; width: calc(var(--share) * 1%); min-width: min(100%, 480px); }
 figcaption { color: var(--muted); font-size: 14px; margin-top: 6px; }
 details { margin: 10px 0; } summary { cursor: pointer; font-weight: 600; padding: 4px 0; }
 footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
   color: var(--muted); font-size: 13px; }
-@media (max-width: 640px) { dl { grid-template-columns: 1fr; gap: 2px; } dd { margin: 0 0 10px; } }
+@media (max-width: 640px) { dl { grid-template-columns: 1fr; gap: 2px; } dd { margin: 0 0 10px; }
+  main { padding: 24px 16px 48px; } .verdict, .box dl, .sentence { padding-left: 16px;
+  padding-right: 16px; } .wide th { min-width: 96px; } .wide th:first-child { min-width: 150px; }
+  .drawn { width: 100%; min-width: calc(var(--share) * 6px); }
+  .bars td:last-child { width: 22%; } }
 @media print { body { font-size: 11pt; } main { max-width: none; padding: 0; }
   .box, figure, tr { break-inside: avoid; } h2 { break-after: avoid; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
@@ -126,8 +135,9 @@ def drawing(fig: Figure | None, name: str, caption: str) -> str:
     if fig is None:
         return ""
     width = min(100.0, 100 * fig.get_figwidth() / WIDE)
-    drawn = f'<div class="drawn" style="width: {width:.0f}%">{svg(fig, name, caption)}</div>'
-    return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
+    drawn = f'<div class="drawn" style="--share: {width:.0f}">{svg(fig, name, caption)}</div>'
+    scrolls = f'<div class="scroll">{drawn}</div>'  # on a small screen, rather than tiny letters
+    return f"<figure>{scrolls}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def definitions(pairs: Iterable[tuple[str, object, str]]) -> str:

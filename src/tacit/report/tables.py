@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tacit.report import kept
 from tacit.report.box import uncovered
 from tacit.report.comparison import Group, groups
 from tacit.report.page import Markup, document, drawing, paragraph, save, table, text
@@ -46,6 +47,9 @@ def run_table(result: Mapping[str, Any]) -> Table:
         Text.assemble((kind.headline, STYLE[kind.colour]), "\n", guarantee.get("in_words", ""))
     )
     outer.add_row(_scores(result))
+    last = kept.bars(result)
+    if last is not None:
+        outer.add_row(last)
     label = result["metrics"].get("label") or "not covered by the guarantee"
     notes = Text(f"Scores: {label}.", style="dim")
     if guarantee.get("tuning"):

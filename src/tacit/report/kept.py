@@ -1,0 +1,121 @@
+"""What each task ended with: its last step, counted over tasks and said for each of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tacit.report.box import uncovered
+from tacit.report.page import Markup, paragraph, table, text
+from tacit.report.words import count, share
+
+FREE = (
+    "This last step cost no privacy: each task used its own rows and what was already published, "
+    "and told nobody what it chose."
+)
+CHOSE = "Each task chose the best of these on its own training and validation rows."
+TUNED = "Each task went on training the model that the method left it, on its own rows."
+
+WAYS = {
+    "": "freely",
+    "mean": "near its weights",
+    "kl": "near its predictions",
+    "ewc": "near its important weights",
+}
+"""What fine-tuning stayed near, by objective."""
+STARTS = ("trained alone", "billboard", "own model")
+BLOCKS = 24
+"""Characters of the longest bar in the terminal."""
+
+
+def ended_with(result: Mapping[str, Any]) -> Mapping[str, str]:
+    """Task by task, in words; empty where the method's own models were kept."""
+    return (result["metrics"].get("personal_models") or {}).get("per_task") or {}
+
+
+def mode(result: Mapping[str, Any]) -> str:
+    """The last step that was asked for."""
+    return (result["metrics"].get("personal_models") or {}).get("mode") or "none"
+
+
+def kinds(result: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """How many tasks ended with each kind of model, whatever the strength, in a fixed order."""
+    counts = (result["metrics"].get("personal_models") or {}).get("counts") or {}
+    gathered: Counter[str] = Counter()
+    for words, number in counts.items():
+        gathered[kind(words)] += number
+    return sorted(gathered.items(), key=lambda item: _order(item[0]))
+
+
+def kind(words: str) -> str:
+    """`billboard, fine-tuned, mean 0.1` without its strength, for people."""
+    found = re.fullmatch(r"(.+), fine-tuned(?:, (\w+) \S+)?", words)
+    if found is None:
+        return words
+    start, objective = found[1], found[2] or ""
+    return f"{start}, fine-tuned {WAYS.get(objective, objective)}"
+
+
+def _order(words: str) -> tuple[int, int]:
+    starts = [place for place, start in enumerate(STARTS) if words.startswith(start)]
+    ways = [place for place, way in enumerate(WAYS.values()) if words.endswith(f" {way}")]
+    return starts[0] if starts else len(STARTS), ways[0] if ways else -1
+
+
+def section(result: Mapping[str, Any]) -> str:
+    """A bar for each kind of model, with the sentence that says why this was free."""
+    found = kinds(result)
+    if not found:
+        return ""
+    total = sum(number for _, number in found)
+    most = max(number for _, number in found)
+    rows = [
+        [words, count(number), share(number, total), _bar(number / most)] for words, number in found
+    ]
+    said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {FREE}")
+    return (
+        "<h2>What the tasks ended with</h2>" + uncovered(result) + said
+        + table(["", "tasks", "share", ""], rows, kind="bars") + paragraph(_terms(found), "note")
+    )  # fmt: skip
+
+
+def _bar(part: float) -> Markup:
+    return Markup(f'<i class="bar" style="width: {100 * part:.0f}%"></i>')
+
+
+def _terms(found: list[tuple[str, int]]) -> str:
+    shown = " ".join(words for words, _ in found)
+    terms = {
+        "billboard": "Billboard: what anybody can read off the published sums.",
+        "own model": "Own model: the one that the method left with the task.",
+    }
+    said = [sentence for word, sentence in terms.items() if word in shown]
+    return " ".join([*said, "Strengths and single tasks are under All tasks."])
+
+
+def cell(result: Mapping[str, Any], task: str) -> Markup:
+    """What one task ended with, for its line of a table."""
+    return Markup(f'<span class="said">{text(ended_with(result).get(task, ""))}</span>')
+
+
+def bars(result: Mapping[str, Any]) -> Group | None:
+    """The same for the terminal; None without a last step."""
+    found = kinds(result)
+    if not found:
+        return None
+    label = result["metrics"].get("label") or "not covered by the guarantee"
+    most = max(number for _, number in found)
+    inner = Table(box=None, pad_edge=False, header_style="dim")
+    inner.add_column(f"ended with ({label})")
+    inner.add_column("tasks", justify="right")
+    inner.add_column("")
+    for words, number in found:
+        filled = max(1, round(BLOCKS * number / most))
+        inner.add_row(Text(words), count(number), Text("■" * filled, style="blue"))
+    return Group(inner, Text(FREE, style="dim"))
