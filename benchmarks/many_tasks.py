@@ -23,7 +23,7 @@ from tacit import PMTL, Federation
 from tacit.federation import Rows
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
-from tacit.methods import Board
+from tacit.methods import Board, Server
 from tacit.privacy import Channel, Poisson, Release
 from tacit.randomness import Randomness
 from tacit.runtime.simulate import Simulation
@@ -62,12 +62,14 @@ def simulation(tasks: int, place: str, folder: Path) -> Simulation:
     channel = Channel(sampler, tasks, randomness, clip=method.clip, release=release)
     state = method.state(model, Board(method.board(model)))
     kept = Store(tasks, state, place=place, folder=folder if place == "disk" else None)  # type: ignore[arg-type]
-    return Simulation(data, method, model, channel, kept, 10**6, randomness, torch.device("cpu"))
+    return Simulation(
+        data, method, model, channel, kept, 10**6, randomness, torch.device("cpu"), Server()
+    )
 
 
 def one_round(run: Simulation) -> float:
     began = time.perf_counter()
-    with threads_for(run._in_flight):
+    with threads_for(run.in_flight):
         run.board = run._round(run.board)
     run.store.settle(run.board, {"curve": []}, save=False)
     return time.perf_counter() - began
