@@ -36,7 +36,7 @@ def table(tmp_path):
 def arguments(table, out, **more):
     settings = {
         "data": table, "task": "hospital", "target": "outcome", "method": "pmtl", "epsilon": 2,
-        "delta": 0.001, "rounds": 5, "cohort": 0.5, "seed": 0, "out": out,
+        "delta": 0.001, "rounds": 5, "cohort": 0.5, "seed": 0, "personalise": "none", "out": out,
     } | more  # fmt: skip
     return ["train"] + [
         part
@@ -86,15 +86,24 @@ def test_a_file_and_flags_together(table, tmp_path):
     config.write_text(
         f'[data]\nfrom = "{table}"\ntask = "hospital"\ntarget = "outcome"\n'
         '[method]\nname = "pmtl"\npull = 0.3\n[privacy]\nepsilon = 2.0\n'
-        "[run]\nrounds = 4\nseed = 0\nbaselines = false\n"
+        '[server]\nrule = "momentum"\nlr = 0.5\n'
+        '[run]\nrounds = 4\nseed = 0\nbaselines = false\npersonalise = "none"\n'
     )
     out = tmp_path / "run"
-    succeed(["train", str(config), "--rounds", "3", "--out", str(out), "--set", "halve_every=2"])
+    succeed(
+        ["train", str(config), "--rounds", "3", "--out", str(out), "--set", "halve_every=2",
+         "--server", "lr=0.25", "--server", "average=2", "--option", "validation=0.1"]
+    )  # fmt: skip
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["pull"] == 0.3
     assert result["config"]["rounds"] == 3
     assert result["config"]["halve_every"] == 2
     assert result["metrics"]["baselines"] == {}
+    server = result["config"]["server"]
+    assert (server["rule"], server["lr"], server["average"]) == ("momentum", 0.25, 2)
+    assert result["config"]["personalise"] == "none"
+    assert result["config"]["data"]["validation"] == 0.1
+    assert result["federation"]["rows"]["validation"] < 40
 
 
 @pytest.mark.parametrize(
@@ -116,9 +125,19 @@ def test_a_file_and_flags_together(table, tmp_path):
         ({"neighbours": "near"}, "neighbours"),
         ({"cohort": 50}, "only 12 tasks"),
         ({"min_rows": 1000}, "1000"),
-        ({"model": "cnn"}, "needs images"),
+        ({"model": "cnn"}, "needs square images"),
         ({"kind": "shape"}, "kind"),
         ({"store": "cloud"}, "store"),
+        ({"personalise": "bets"}, "personalise"),
+        ({"personalise": "best", "option": "validation=0"}, "--personalise none"),
+        ({"server": "rul=adam"}, "did you mean 'rule'"),
+        ({"server": "rule=sgd"}, "one of add, momentum, adam"),
+        ({"server": "lr=fast"}, "must be float"),
+        ({"server": "lr"}, "--server lr: write name=value"),
+        ({"option": "validtion=0.1"}, "did you mean 'validation'"),
+        ({"relation": "nowhere.csv"}, "use method related"),
+        ({"method": "related"}, "needs to know how tasks are related"),
+        ({"method": "related", "relation": "nowhere.csv"}, "nowhere.csv does not exist"),
     ],
 )
 def test_mistakes_get_one_sentence_before_work_starts(table, tmp_path, changes, words):
@@ -129,6 +148,30 @@ def test_mistakes_get_one_sentence_before_work_starts(table, tmp_path, changes, 
     assert time.monotonic() - started < 20
 
 
+def test_a_relation_from_a_file_is_said_to_be_public_and_belongs_to_the_run(table, tmp_path):
+    file, out = tmp_path / "areas.csv", tmp_path / "run"
+    lines = [f"h{k},{'north' if k < 6 else 'south'}" for k in range(12)]
+    file.write_text("task,cluster\n" + "\n".join(lines) + "\n")
+    words = [*arguments(table, out, method="related", relation=file), "--no-baselines", "--quiet"]
+    succeed(words)
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["method"] == "related"
+    assert "2 clusters" in " ".join(result["guarantee"]["assumptions"])
+    file.write_text("task,cluster\n" + "\n".join(lines).replace("north", "south", 1) + "\n")
+    assert "started with other data" in fail(["train", "--resume", str(out)])
+
+
+def test_the_last_step_is_shown_and_kept(table, tmp_path):
+    out = tmp_path / "run"
+    shown = succeed([*arguments(table, out, personalise="vanilla"), "--no-baselines"])
+    assert "ended with (not covered by the guarantee)" in shown
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["personalise"] == "vanilla"
+    assert sum(result["metrics"]["personal_models"]["counts"].values()) == 12
+    assert json.loads((out / "config.json").read_text())["run"]["personalise"] == "vanilla"
+    assert "What the tasks ended with" in (out / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -137,6 +180,9 @@ def test_mistakes_get_one_sentence_before_work_starts(table, tmp_path, changes, 
         ('[data]\nfrom = "exam"\n[run]\nround = 3\n', "did you mean 'rounds'"),
         ('[data]\nfrom = "exam"\n[run]\nrounds = "many"\n', "run.rounds"),
         ('[data]\nfrom = "exam"\n[privcy]\nepsilon = 3\n', "did you mean 'privacy'"),
+        ('[data]\nfrom = "exam"\n[server]\nmoment = 0.5\n', "did you mean 'momentum'"),
+        ('[data]\nfrom = "exam"\n[run]\npersonalise = "all"\n', "run.personalise"),
+        ('[data]\nfrom = "exam"\nrelation = 3\n', "data.relation"),
     ],
 )
 def test_mistakes_in_a_file_are_named(tmp_path, text, words):
@@ -195,6 +241,12 @@ def test_methods_data_and_compare(table, tmp_path):
     )
     assert described["tasks"] == 12
     assert described["target"] == "binary"
+    few = json.loads(succeed(["data", "digits", "--option", "writers=7", "--json"]))
+    assert few["tasks"] == 7
+    assert "takes no option 'riters'" in fail(["data", "digits", "--option", "riters=7"])
+    shown = succeed(["data", "low-rank", "--option", "features=30", "--option", "tasks=4"])
+    assert "30: " in shown and "…" in shown
+    assert len(shown) < 2000
     for name, epsilon in (("one", 1), ("two", 8)):
         succeed([*arguments(table, tmp_path / name, epsilon=epsilon), "--no-baselines", "--quiet"])
     page = tmp_path / "compare.html"

@@ -31,9 +31,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tacit import data
+from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
 from tacit.federation import Federation
-from tacit.methods import METHODS, Method
+from tacit.local.recipes import Personalise
+from tacit.methods import METHODS, Method, RelatedMethod, Server
 from tacit.privacy import Privacy
 
 
@@ -46,9 +48,11 @@ class DataSection(_Section):
 
     model_config = ConfigDict(extra="allow")  # options differ by source; `data.load` checks them
     source: str = Field(alias="from")
+    relation: str | None = None
 
     def federation(self) -> Federation:
-        return data.load(self.source, **(self.model_extra or {}))
+        found = data.load(self.source, **(self.model_extra or {}))
+        return found if self.relation is None else with_relation(found, self.relation)
 
 
 class MethodSection(_Section):
@@ -59,6 +63,12 @@ class MethodSection(_Section):
 
     def method(self) -> Method:
         return make_method(self.name, self.model_extra or {})
+
+
+class ServerSection(_Section):
+    """What is done with a release before it is published."""
+
+    model_config = ConfigDict(extra="allow")  # `Server` knows its settings, and checks them
 
 
 class PrivacySection(_Section):
@@ -81,6 +91,7 @@ class RunSection(_Section):
     model: str = "linear"
     device: str = "cpu"
     store: Literal["memory", "disk"] = "memory"
+    personalise: Personalise = "best"
     baselines: bool = True
     out: str | None = None
 
@@ -100,12 +111,20 @@ class Config(_Section):
 
     data: DataSection
     method: MethodSection = MethodSection()
+    server: ServerSection | None = None
     privacy: PrivacySection | None = None
     run: RunSection = RunSection()
     tune: TuneSection | None = None
 
     def promise(self) -> Privacy | None:
         return Privacy(**self.privacy.model_dump()) if self.privacy is not None else None
+
+    def server_rule(self) -> Server | None:
+        if self.server is None:
+            return None
+        settings = self.server.model_extra or {}
+        _check_fields("the server", Server, settings)
+        return Server(**settings)
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(by_alias=True), indent=2)
@@ -141,8 +160,15 @@ def check(tables: dict[str, Any]) -> Config:
         config = Config.model_validate(tables)
     except ValidationError as error:
         raise TacitError(_sentence(error)) from error
-    config.method.method()
+    method = config.method.method()
     config.promise()
+    config.server_rule()
+    reads = isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation
+    if config.data.relation is not None and not reads:
+        raise TacitError(
+            f"method {config.method.name} does not read how tasks are related: use method related, "
+            "or leave relation out"
+        )
     return config
 
 
@@ -150,18 +176,23 @@ def make_method(name: str, settings: dict[str, Any]) -> Method:
     """A method by name, with its hyperparameters checked against its fields."""
     if name not in METHODS:
         raise TacitError(f"there is no method {name!r}{_near(name, METHODS)}")
-    kind = METHODS[name]
+    _check_fields(f"method {name}", METHODS[name], settings)
+    return METHODS[name](**settings)
+
+
+def _check_fields(what: str, kind: type, settings: dict[str, Any]) -> None:
+    """Names and types of settings against the fields of a dataclass, which checks their values."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key, value in settings.items():
         if key not in fields:
-            raise TacitError(f"method {name} has no setting {key!r}{_near(key, fields)}")
+            raise TacitError(f"{what} has no setting {key!r}{_near(key, fields)}")
         allowed = str(fields[key].type)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and number != any(word in allowed for word in ("int", "float")):
-            raise TacitError(f"method {name}: {key}={value!r} must be {allowed}")
+        absent = value is None and "None" in allowed
+        if not absent and number != any(word in allowed for word in ("int", "float")):
+            raise TacitError(f"{what}: {key}={value!r} must be {allowed}")
         if "float" not in allowed and "int" in allowed and isinstance(value, float):
-            raise TacitError(f"method {name}: {key}={value!r} must be a whole number")
-    return kind(**settings)
+            raise TacitError(f"{what}: {key}={value!r} must be a whole number")
 
 
 def _searched(name: str, value: Any) -> Any:

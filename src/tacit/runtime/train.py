@@ -6,32 +6,29 @@ import dataclasses
 import hashlib
 import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from tacit.errors import TacitError
 from tacit.federation import Federation
-from tacit.local import flat
-from tacit.local.flat import FlatModel, ModelFactory
-from tacit.local.recipes import RECIPES, Personalise
-from tacit.methods import METHODS, BillboardMethod, Method, Server
-from tacit.models import MODELS, linear
+from tacit.local.flat import ModelFactory
+from tacit.local.recipes import Personalise
+from tacit.methods import BillboardMethod, Method, Server
+from tacit.models import linear
 from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
-from tacit.runtime.baselines import global_scores
-from tacit.runtime.personalise import personalise as last_step
+from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
-from tacit.runtime.progress import Bar, Progress, silent
+from tacit.runtime.progress import Progress
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
+from tacit.runtime.start import check, device_of, fresh_folder, model_of, name_of, progress_of
 from tacit.runtime.store import replace
 
 SETTINGS = "settings.json"
@@ -84,22 +81,21 @@ def train(
     config : further settings to keep with the result
     """
     started = time.monotonic()
-    compute = _device(device)
-    _check(federation, method, rounds, patience, privacy)
-    _check_personalise(federation, personalise)
+    compute = device_of(device)
+    check(federation, method, rounds, patience, privacy, personalise)
     booked = privacy is None or isinstance(privacy, Prepaid)
     if out is None and seed is None and not booked:
-        out = Path("runs") / f"{type(method).__name__.lower()}-{time.strftime('%Y%m%d-%H%M%S')}"
+        out = fresh_folder(name_of(method))
     if out is None and (resume or store == "disk"):
         raise TacitError("a folder is needed: pass out=... (--out DIR)")
     folder = Path(out) if out is not None else None
-    progress = progress or (Bar() if sys.stderr.isatty() else silent)
+    progress = progress_of(progress)
     settings = _settings(method, model, privacy, rounds, cohort, seed, config)
     settings |= {"personalise": personalise, "server": asdict(server) if server else None}
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
     key = _key_of(folder, settings | fingerprint, resume)
     randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
-    made = _model(model, federation, randomness.key("model", 0)).to(compute)
+    made = model_of(model, federation, randomness.key("model", 0)).to(compute)
     sampler = _sampler(method, privacy, cohort, len(federation))
     progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
     simulation = prepare(
@@ -115,20 +111,11 @@ def train(
         simulation.run(
             patience=patience, epsilon=_epsilon(simulation, privacy, rounds), on_round=on_round
         )
-    models = last_step(
-        simulation, personalise, progress,
-        alone=baselines, folder=folder, on_disk=store == "disk",
+    return finish(
+        simulation, privacy, sampler, settings,
+        personalise=personalise, baselines=baselines, folder=folder, progress=progress,
+        timing=lambda: _timing(started, simulation), on_disk=store == "disk",
     )  # fmt: skip
-    run = Run.of(simulation, privacy, settings, models)
-    if baselines:
-        assert models.alone is not None
-        together = global_scores(simulation, privacy, sampler, progress)
-        run.baselines = {"local": models.alone, "global": together}
-    run.timing = _timing(started, simulation)
-    if folder is not None:
-        progress.say("writing the report")
-        run.save(folder)
-    return run
 
 
 def _epsilon(
@@ -143,59 +130,6 @@ def _epsilon(
     longest, tasks = rounds + max(0, repeats), channel.tasks
     curve = growth(release, longest, privacy.delta_for(tasks), privacy.neighbours)
     return lambda releases: curve[min(releases, longest)] if math.isfinite(curve[-1]) else None
-
-
-def _check(
-    federation: Federation,
-    method: Method,
-    rounds: int,
-    patience: int | None,
-    privacy: Privacy | None,
-) -> None:
-    if not isinstance(method, Method):
-        known = ", ".join(kind.__name__ for kind in METHODS.values())
-        raise TacitError(f"method is {method!r}, but an instance of {known} is needed")
-    if rounds < 1:
-        raise TacitError(f"rounds={rounds!r}: at least 1 is needed")
-    if len(federation) < 2:
-        raise TacitError("there is only one task, so there is nobody to learn from")
-    if patience is not None and patience < 1:
-        raise TacitError(f"patience={patience!r}: at least 1 is needed")
-    if patience is not None and privacy is not None and isinstance(method, BillboardMethod):
-        raise TacitError(
-            "early stopping looks at all tasks without noise, which no budget covers: leave "
-            "patience out, or run without privacy"
-        )
-
-
-def _check_personalise(federation: Federation, mode: str) -> None:
-    if mode not in RECIPES:
-        raise TacitError(f"personalise={mode!r}: choose one of {', '.join(RECIPES)}")
-    if mode != "none" and not len(federation.validation.y):
-        raise TacitError(
-            f"personalise={mode!r} lets each task choose by its own validation rows, but there are "
-            "none: keep some (validation=0.2), or pass personalise='none'"
-        )
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise TacitError(f"device={name!r}: use cpu or cuda") from error
-    if device.type not in ("cpu", "cuda"):
-        raise TacitError(f"device={name!r}: use cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise TacitError("device='cuda': no CUDA device is there; use device='cpu'")
-    return device
-
-
-def _model(model: nn.Module | ModelFactory | str, federation: Federation, seed: int) -> FlatModel:
-    if isinstance(model, str):
-        if model not in MODELS:
-            raise TacitError(f"model={model!r}: choose one of {', '.join(MODELS)}")
-        model = MODELS[model]
-    return flat.build(model, federation, seed)
 
 
 def _sampler(method: Method, privacy: Privacy | None, cohort: float | int, tasks: int) -> Sampler:
@@ -216,7 +150,7 @@ def _settings(
     """All that decides a run, as plain values; what `resume` compares and result.json shows."""
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     return {
-        "method": type(method).__name__.lower(),
+        "method": name_of(method),
         **dataclasses.asdict(method),
         "model": name,
         "privacy": None if privacy is None else dataclasses.asdict(privacy),
@@ -256,10 +190,13 @@ def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int 
 
 
 def _fingerprint(federation: Federation) -> str:
-    """So that a run is never resumed on other data."""
+    """So that a run is never resumed on other data, or with other relations among the tasks."""
     digest = hashlib.sha256()
     for tensor in (federation.train.x, federation.train.y, federation.train.offsets):
         digest.update(tensor.contiguous().cpu().numpy().data)
+    if federation.relation is not None:
+        for tensor in (federation.relation.loadings, federation.relation.places):
+            digest.update(tensor.contiguous().cpu().numpy().data)
     return digest.hexdigest()[:16]
 
 

@@ -11,8 +11,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,28 +23,21 @@ from tacit import metrics
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
+from tacit.local.recipes import Personalise
 from tacit.methods import BillboardMethod, Method, Server
 from tacit.models import linear
 from tacit.privacy import Channel, Ledger, Prepaid, Privacy, Release, Sampler, sampler_for, spent
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.selection import number_of_runs, tuning
 from tacit.randomness import Randomness
-from tacit.runtime.baselines import global_scores
-from tacit.runtime.personalise import Personalise
-from tacit.runtime.personalise import personalise as last_step
+from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
-from tacit.runtime.progress import Bar, OnRound, Progress, silent
+from tacit.runtime.progress import OnRound, Progress
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
+from tacit.runtime.start import check, device_of, fresh_folder, model_of, name_of, progress_of
 from tacit.runtime.store import replace
-from tacit.runtime.train import (
-    SETTINGS,
-    _check,
-    _check_personalise,
-    _device,
-    _model,
-    train,
-)
+from tacit.runtime.train import SETTINGS, train
 
 Search = Mapping[str, list[Any] | tuple[float, float]]
 
@@ -92,15 +83,14 @@ def tune(
     off is spent.
     """
     space = _Space.of(method, search)
-    tasks, name = len(federation), type(method).__name__.lower()
+    tasks = len(federation)
     if not isinstance(privacy, Privacy):
         raise TacitError("tuning books what a choice costs: pass privacy=..., or compare by hand")
     if not len(federation.validation.y):
         raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
-    progress = progress or (Bar() if sys.stderr.isatty() else silent)
+    progress = progress_of(progress)
     same = {"model": model, "rounds": rounds, "cohort": cohort, "server": server, "device": device}
-    _check(federation, method, rounds, None, privacy)
-    _check_personalise(federation, personalise)
+    check(federation, method, rounds, None, privacy, personalise)
     sampler, delta = sampler_for(privacy.sampling, cohort, tasks), privacy.delta_for(tasks)
     _rehearse(federation, method, privacy, sampler, **same)
     progress.say("calibrating the noise")
@@ -122,7 +112,7 @@ def tune(
         noise=noise, delta=delta, neighbours=privacy.neighbours, sampling=privacy.sampling
     )
     about = {"search": space.words(), "expected_runs": expected_runs}
-    ledger, folder = _open(out, f"{name}-tuned", seed, about)
+    ledger, folder = _open(out, f"{name_of(method)}-tuned", seed, about)
     ledger.book(0, booked, repeatable=False)
 
     randomness = Randomness.of(seed)
@@ -146,21 +136,16 @@ def tune(
     simulation.channel.ledger = ledger
     for point in simulation.curve:
         point["epsilon"] = None  # all of it was spent before the first round
-    models = last_step(simulation, personalise, progress, alone=baselines)
     about |= {"chosen": drawn, "score": found, "score_means": SCORES[federation.kind]}
     about["score_noise"] = score.noise_multiplier * 0.5 / tasks
     settings = run.config | {"seed": seed, "privacy": dataclasses.asdict(privacy)}
     settings |= {"personalise": personalise, **(config or {}), "tuning": about}
-    run = Run.of(simulation, paid, settings, models)
-    if baselines:
-        assert models.alone is not None
-        together = global_scores(simulation, paid, sampler, progress)
-        run.baselines = {"local": models.alone, "global": together}
-    run.timing = timing  # of this run alone: the time of all of them would tell their number
-    if folder is not None:
-        progress.say("writing the report")
-        run.save(folder)
-    return run
+    return finish(
+        simulation, paid, sampler, settings,
+        personalise=personalise, baselines=baselines, folder=folder, progress=progress,
+        # Of this run alone: the time of all of them would tell their number.
+        timing=lambda: timing,
+    )  # fmt: skip
 
 
 def _rehearse(
@@ -176,9 +161,9 @@ def _rehearse(
     device: str,
 ) -> None:
     """A run that could not start must be refused before it is paid for."""
-    compute = _device(device)
+    compute = device_of(device)
     known = dataclasses.replace(privacy, epsilon=None, noise=1.0)
-    made = _model(model, federation, 0).to(compute)
+    made = model_of(model, federation, 0).to(compute)
     there = federation.to(compute)
     prepare(there, method, made, known, sampler, rounds, Randomness.of(0), compute, server=server)
 
@@ -303,7 +288,7 @@ def _open(
 ) -> tuple[Ledger, Path | None]:
     """The ledger, in a folder that holds nothing else."""
     if out is None and seed is None:
-        out = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        out = fresh_folder(name)
     if out is None:
         return Ledger(), None
     folder = Path(out)

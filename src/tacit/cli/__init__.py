@@ -1,0 +1,44 @@
+"""The command line. Each command is a few lines over the library; errors are one sentence."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tacit.cli import account, known, results, train, tune
+from tacit.cli_reproduce import reproduce
+from tacit.errors import TacitError
+
+app = typer.Typer(
+    name="tacit",
+    help="Private multi-task learning: every party keeps its data and ends with its own model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+# In the order of the help page.
+app.command()(train.train)
+app.command()(tune.tune)
+app.command()(results.demo)
+app.command()(results.compare)
+app.command()(results.predict)
+app.command()(account.account)
+app.command()(known.methods)
+app.command(name="data")(known.data_sets)
+app.command()(reproduce)
+
+
+def main() -> None:
+    """The entry point: a user never sees a traceback for something that was given wrongly."""
+    try:
+        app()
+    except TacitError as error:
+        sentence = Text.assemble(("tacit: ", "bold red"), str(error))
+        Console(stderr=True, soft_wrap=True).print(sentence)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,52 @@
+"""`tacit account`: noise into ε and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from rich.console import Console
+
+from tacit.cli.options import OPTION, Json
+from tacit.errors import TacitError
+
+
+def account(
+    rounds: Annotated[int, OPTION(help="Number of releases.")],
+    noise: Annotated[float | None, OPTION(help="Noise multiplier: report its ε.")] = None,
+    epsilon: Annotated[float | None, OPTION(help="ε: report the noise it needs.")] = None,
+    rate: Annotated[float, OPTION(help="Chance of a task to be in a cohort.")] = 1.0,
+    delta: Annotated[float | None, OPTION(help="δ; or give --tasks for 1 / (10 tasks).")] = None,
+    tasks: Annotated[int | None, OPTION(help="Number of tasks.")] = None,
+    neighbours: Annotated[str, OPTION(help="add-remove or replace.")] = "add-remove",
+    sampling: Annotated[str, OPTION(help="poisson, fixed-size or everyone.")] = "poisson",
+    as_json: Json = False,
+) -> None:
+    """What a noise multiplier is worth in ε, or the other way round; no data needed."""
+    from tacit.privacy import Privacy, Release, guarantee, sampler_for
+
+    if delta is None and tasks is None:
+        raise TacitError("give --delta, or --tasks for the default δ = 1 / (10 tasks)")
+    if sampling == "fixed-size" and tasks is None:
+        raise TacitError("fixed-size cohorts need --tasks, the number they are drawn from")
+    if rounds < 1:
+        raise TacitError(f"--rounds {rounds}: at least 1 is needed")
+    number = tasks or 1
+    side: Literal["add-remove", "replace"] = neighbours  # type: ignore[assignment]
+    privacy = Privacy(
+        epsilon=epsilon, delta=delta, noise=noise, neighbours=side,
+        sampling=sampling,  # type: ignore[arg-type]
+    )  # fmt: skip
+    sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number)
+    multiplier = privacy.noise_multiplier(sampler, rounds, number)
+    promise = guarantee(
+        {Release(sampler, multiplier): rounds}, channel="billboard", privacy=privacy, tasks=number,
+        sampler=sampler, clip=1.0, seeded=False,
+    )  # fmt: skip
+    if as_json:
+        keep = ("epsilon", "delta", "neighbours", "sampling", "accountant", "releases",
+                "noise_multiplier")  # fmt: skip
+        full = promise.to_json()
+        print(json.dumps({key: full[key] for key in keep}))
+    else:
+        Console().print(f"noise multiplier {multiplier:.6g}: {promise}", soft_wrap=True)

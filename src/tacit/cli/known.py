@@ -1,0 +1,110 @@
+"""`tacit methods` and `tacit data`: what there is, before anything is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tacit.cli.options import OPTION, Json, pairs, targets
+
+FEW = 8
+"""Features that are named before it says how many there are."""
+
+
+def methods(as_json: Json = False) -> None:
+    """The methods, their settings and defaults."""
+    from tacit.methods import METHODS
+
+    described = {
+        name: {
+            "about": (kind.__doc__ or "").strip().splitlines()[0],
+            "channel": kind.channel,
+            "settings": {field.name: field.default for field in dataclasses.fields(kind)},
+        }
+        for name, kind in METHODS.items()
+    }
+    if as_json:
+        print(json.dumps(described))
+        return
+    table = Table("method", "what it does", "settings and defaults", show_lines=True)
+    for name, about in described.items():
+        settings = ", ".join(f"{key}={value}" for key, value in about["settings"].items())
+        table.add_row(name, about["about"], settings)
+    Console().print(table)
+
+
+def data_sets(
+    source: Annotated[
+        str | None, typer.Argument(help="A file or a name: describe it instead of listing.")
+    ] = None,
+    task: Annotated[str | None, OPTION(help="Column that says whose row it is.")] = None,
+    target: Annotated[str | None, OPTION(help="Column to predict.")] = None,
+    min_rows: Annotated[int | None, OPTION(help="Leave out tasks with fewer rows.")] = None,
+    option: Annotated[
+        list[str] | None, OPTION(help="Any other option: name=value, such as path=DIR.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The data sets known by name, or what tacit makes of a file, before any training."""
+    from tacit import data
+
+    if source is not None:
+        given = {"task": task, "target": targets(target), "min_rows": min_rows}
+        options = {key: value for key, value in given.items() if value is not None}
+        _describe(data.load(source, **(options | pairs("--option", option))), as_json)
+        return
+    sources = data.sources()
+    if as_json:
+        print(json.dumps([dataclasses.asdict(source) for source in sources]))
+        return
+    table = Table("name", "what it is", "kind of target", "needs")
+    for known in sources:
+        table.add_row(known.name, known.title, known.kind, known.needs)
+    console = Console()
+    console.print(table)
+    console.print(
+        "Or a file: .csv, .csv.gz, .parquet (with --task and --target), .npz (x, y, tasks). "
+        "Files of a named set that lie elsewhere: --option path=DIR"
+    )
+
+
+def _describe(federation: Any, as_json: bool) -> None:
+    counts = federation.train.counts
+    facts = {
+        "source": federation.source,
+        "tasks": len(federation),
+        "target": federation.kind,
+        "features": list(federation.features),
+        "training rows": int(counts.sum()),
+        "rows of a task": [int(counts.min()), int(counts.median()), int(counts.max())],
+        "assumed public": list(federation.assumptions),
+        "leaks": list(federation.leaks),
+    }
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    smallest, median, largest = facts["rows of a task"]
+    shown = facts | {
+        "features": _some(federation),
+        "rows of a task": f"{smallest} (smallest), {median} (median), {largest} (largest)",
+    }
+    table = Table(show_header=False)
+    for name, value in shown.items():
+        words = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add_row(name, Text(words))
+    Console().print(table)
+
+
+def _some(federation: Any) -> str:
+    """How many features there are, and the first of them; images have a shape and no names."""
+    named = federation.features
+    if not named:
+        return "values of shape " + " × ".join(map(str, federation.input_shape))
+    rest = "; …" if len(named) > FEW else ""
+    return f"{len(named)}: {'; '.join(map(str, named[:FEW]))}{rest}"

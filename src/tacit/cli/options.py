@@ -1,0 +1,63 @@
+"""What several commands share: options, reading their values, and showing a finished run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:  # torch is slow to import, and most calls of `tacit` need only the help page
+    from tacit.runtime.run import Run
+
+from tacit.errors import TacitError
+
+OPTION = typer.Option
+Json = Annotated[bool, OPTION("--json", help="Print the result as JSON, and nothing else.")]
+Quiet = Annotated[bool, OPTION("--quiet", "-q", help="Print only the path of the result.")]
+
+
+def names(text: str | None) -> list[str] | None:
+    """`a,b,c` as a list."""
+    return [part.strip() for part in text.split(",") if part.strip()] if text else None
+
+
+def targets(text: str | None) -> str | list[str] | None:
+    """One name as it is, several as a list."""
+    parts = names(text)
+    return parts[0] if parts and len(parts) == 1 else parts
+
+
+def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
+    """Values of a flag that is repeated as name=value: JSON where it is JSON, otherwise text."""
+    found: dict[str, Any] = {}
+    for pair in given or []:
+        name, sign, text = pair.partition("=")
+        if not sign or not name:
+            raise TacitError(f"{flag} {pair}: write name=value")
+        try:
+            found[name.replace("-", "_")] = json.loads(text)
+        except json.JSONDecodeError:
+            found[name.replace("-", "_")] = text
+    return found
+
+
+def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | None = None) -> None:
+    """A finished run as the user asked for it; `first` stands above its table."""
+    from tacit.report.tables import run_table
+
+    result = run.to_json()
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False))
+    elif quiet:
+        print(folder / "result.json")
+    else:
+        console = Console()
+        if first is not None:
+            console.print(first)
+        console.print(run_table(result))
+        console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
+        console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)

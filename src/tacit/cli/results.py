@@ -1,0 +1,76 @@
+"""`tacit demo`, `compare` and `predict`: what can be seen of runs, and done with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tacit.cli.options import OPTION, Json
+from tacit.errors import TacitError
+
+
+def demo(
+    out: Annotated[Path, OPTION(help="Folder for the reports.")] = Path("tacit-demo"),
+    as_json: Json = False,
+) -> None:
+    """Real data, about a minute: alone, a private global model, PMTL, and no privacy."""
+    from tacit.demo import run_demo
+
+    run_demo(out, as_json=as_json)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that `tacit train` wrote.")],
+    out: Annotated[Path | None, OPTION(help="Also write the table and a plot as HTML.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Several runs side by side. Choosing among them by these figures is not covered by any ε."""
+    from tacit.report.tables import compare_table, write_comparison
+
+    results = {}
+    for folder in folders:
+        path = folder if folder.suffix == ".json" else folder / "result.json"
+        if not path.is_file():
+            raise TacitError(f"{folder} holds no result.json: give folders of finished runs")
+        results[str(folder)] = json.loads(path.read_text(encoding="utf-8"))
+    if as_json:
+        keep = ("guarantee", "config", "timing")
+        short = {
+            name: {key: result[key] for key in keep}
+            | {key: result["metrics"][key] for key in ("label", "overall")}
+            for name, result in results.items()
+        }
+        print(json.dumps(short, ensure_ascii=False))
+        return
+    console = Console()
+    console.print(compare_table(results))
+    if out is not None:
+        write_comparison(results, out)
+        console.print(f"[bold]Comparison[/bold] {out}", soft_wrap=True)
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="Folder that `tacit train` wrote.")],
+    data: Annotated[Path, OPTION(help="Table with the columns of the training table.")],
+    out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
+) -> None:
+    """Predict new rows, each with the personal model of its own task."""
+    from tacit.data.cells import texts
+    from tacit.data.tabular import read_table, write_predictions
+    from tacit.runtime.models import SavedModels
+
+    models = SavedModels.load(folder)
+    schema = models.federation.schema
+    if schema is None:
+        raise TacitError(f"the run in {folder} was not made from a table: use tacit.SavedModels")
+    table = read_table(data)
+    if schema.task not in table:
+        raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
+    tasks = texts(table[schema.task], schema.task)
+    values = models.predict(table, tasks)
+    write_predictions(out, tasks, values, schema, models.federation.labels)
+    Console().print(f"{len(values)} predictions in {out}", soft_wrap=True)

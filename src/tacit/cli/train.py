@@ -1,0 +1,233 @@
+"""`tacit train`: every setting of an experiment as a flag."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tacit.cli.options import OPTION, Json, Quiet, names, pairs, show, targets
+from tacit.errors import TacitError
+
+DATA, METHOD, PRIVACY, RUN = "Data", "Method", "Privacy", "Run"
+
+
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(help="An experiment as TOML; flags override it.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        OPTION(
+            help="CSV, Parquet or .npz file, or a name from `tacit data`.", rich_help_panel=DATA
+        ),
+    ] = None,
+    task: Annotated[
+        str | None, OPTION(help="Column that says whose row it is.", rich_help_panel=DATA)
+    ] = None,
+    target: Annotated[
+        str | None,
+        OPTION(
+            help="Column to predict; several, with commas, for yes/no labels.", rich_help_panel=DATA
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        OPTION(
+            help="regression, binary, multiclass or multilabel, if guessed wrong.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    drop: Annotated[
+        str | None, OPTION(help="Columns to leave out, with commas.", rich_help_panel=DATA)
+    ] = None,
+    features: Annotated[
+        str | None, OPTION(help="Columns to use, with commas.", rich_help_panel=DATA)
+    ] = None,
+    categorical: Annotated[
+        str | None,
+        OPTION(help="Columns of numbers that are categories.", rich_help_panel=DATA),
+    ] = None,
+    min_rows: Annotated[
+        int | None, OPTION(help="Leave out tasks with fewer rows.", rich_help_panel=DATA)
+    ] = None,
+    scale: Annotated[
+        str | None,
+        OPTION(
+            help="task (inside each task), none, or pooled (a leak, and marked as one).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        OPTION(help="Any other option of the data: name=value.", rich_help_panel=DATA),
+    ] = None,
+    relation: Annotated[
+        Path | None,
+        OPTION(
+            help="How tasks are publicly related, as CSV: task,cluster or a matrix.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        OPTION(help="pmtl (default) or another of `tacit methods`.", rich_help_panel=METHOD),
+    ] = None,
+    model: Annotated[
+        str | None, OPTION(help="linear (default), mlp, cnn, …", rich_help_panel=METHOD)
+    ] = None,
+    lr: Annotated[float | None, OPTION(help="Local step size.", rich_help_panel=METHOD)] = None,
+    local_steps: Annotated[
+        int | None, OPTION(help="Local steps per round.", rich_help_panel=METHOD)
+    ] = None,
+    batch: Annotated[
+        int | None, OPTION(help="Rows per local step.", rich_help_panel=METHOD)
+    ] = None,
+    clip: Annotated[
+        float | None, OPTION(help="Largest norm of a contribution.", rich_help_panel=METHOD)
+    ] = None,
+    pull: Annotated[
+        float | None, OPTION(help="PMTL: pull towards the mean.", rich_help_panel=METHOD)
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        OPTION(
+            "--set", help="Any other setting of the method: name=value.", rich_help_panel=METHOD
+        ),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        OPTION(
+            help="What is done with a release before it is published: rule=momentum, lr=0.5, …",
+            rich_help_panel=METHOD,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        OPTION(help="The promise; without it (or --noise), no privacy.", rich_help_panel=PRIVACY),
+    ] = None,
+    delta: Annotated[
+        float | None, OPTION(help="Default 1 / (10 tasks).", rich_help_panel=PRIVACY)
+    ] = None,
+    noise: Annotated[
+        float | None, OPTION(help="Noise multiplier, instead of ε.", rich_help_panel=PRIVACY)
+    ] = None,
+    neighbours: Annotated[
+        str | None, OPTION(help="add-remove or replace.", rich_help_panel=PRIVACY)
+    ] = None,
+    sampling: Annotated[
+        str | None, OPTION(help="poisson, fixed-size or everyone.", rich_help_panel=PRIVACY)
+    ] = None,
+    rounds: Annotated[
+        int | None, OPTION(help="Number of rounds (100).", rich_help_panel=RUN)
+    ] = None,
+    cohort: Annotated[
+        float | None,
+        OPTION(help="Share (1 = all) or number of tasks per round.", rich_help_panel=RUN),
+    ] = None,
+    seed: Annotated[
+        int | None, OPTION(help="Reproducible, and therefore not private.", rich_help_panel=RUN)
+    ] = None,
+    patience: Annotated[
+        int | None,
+        OPTION(help="Stop early on validation loss; not with privacy.", rich_help_panel=RUN),
+    ] = None,
+    personalise: Annotated[
+        str | None,
+        OPTION(
+            help="Each task's last step: best (default), vanilla, mean, kl, ewc or none.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    baselines: Annotated[
+        bool | None,
+        OPTION(help="Compare with training alone and a global model.", rich_help_panel=RUN),
+    ] = None,
+    device: Annotated[str | None, OPTION(help="cpu or cuda.", rich_help_panel=RUN)] = None,
+    store: Annotated[
+        str | None, OPTION(help="memory, or disk for very many tasks.", rich_help_panel=RUN)
+    ] = None,
+    out: Annotated[Path | None, OPTION(help="Folder for the result.", rich_help_panel=RUN)] = None,
+    resume: Annotated[
+        Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel=RUN)
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a personal model for every task, and write the result, models and a report."""
+    from tacit.config import read
+
+    flags = {
+        "data": {
+            "from": data, "task": task, "target": targets(target), "kind": kind,
+            "drop": names(drop), "features": names(features), "categorical": names(categorical),
+            "min_rows": min_rows, "scale": scale,
+            "relation": None if relation is None else str(relation), **pairs("--option", option),
+        },
+        "method": {
+            "name": method, "lr": lr, "local_steps": local_steps, "batch": batch, "clip": clip,
+            "pull": pull, **pairs("--set", setting),
+        },
+        "server": pairs("--server", server),
+        "privacy": {
+            "epsilon": epsilon, "delta": delta, "noise": noise, "neighbours": neighbours,
+            "sampling": sampling,
+        },
+        "run": {
+            "model": model, "rounds": rounds, "cohort": _cohort(cohort), "seed": seed,
+            "patience": patience, "personalise": personalise, "baselines": baselines,
+            "device": device, "store": store,
+            "out": None if out is None else str(out),
+        },
+    }  # fmt: skip
+    if resume is not None:
+        given = any(value is not None for part in flags.values() for value in part.values())
+        if config is not None or given:
+            raise TacitError("--resume takes all settings from its folder: leave the others out")
+        tables, flags = read(resume / "config.json"), {}
+        tables["run"]["out"] = str(resume)
+    else:
+        tables = read(config) if config is not None else {}
+    _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
+
+
+def _train(
+    tables: dict[str, Any], flags: dict[str, Any], *, resume: bool, quiet: bool, as_json: bool
+) -> None:
+    import tacit
+    from tacit.config import check, merge
+    from tacit.runtime.progress import Bar, silent
+    from tacit.runtime.start import fresh_folder
+    from tacit.runtime.store import replace
+
+    config = check(merge(tables, flags))
+    folder = Path(config.run.out or fresh_folder(config.method.name))
+    federation = config.data.federation()
+    started = (folder / "checkpoint" / "settings.json").exists()
+    if started and not resume:
+        raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    replace(folder / "config.json", config.to_json().encode())
+    settings = config.run.model_dump(exclude={"out"})
+    try:
+        run = tacit.train(
+            federation,
+            config.method.method(),
+            privacy=config.promise(),
+            server=config.server_rule(),
+            out=folder,
+            resume=started,
+            progress=silent if quiet or as_json else Bar(),
+            config={"data": config.data.model_dump(by_alias=True)},
+            **settings,
+        )
+    except KeyboardInterrupt:
+        print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
+        sys.exit(130)
+    show(run, folder, quiet=quiet, as_json=as_json)
+
+
+def _cohort(value: float | None) -> float | int | None:
+    return int(value) if value is not None and value > 1 and value == int(value) else value

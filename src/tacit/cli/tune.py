@@ -1,0 +1,67 @@
+"""`tacit tune`: choose settings by runs that are paid for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tacit.cli.options import OPTION, Json, Quiet, show
+from tacit.errors import TacitError
+
+
+def tune(
+    config: Annotated[Path, typer.Argument(help="An experiment as TOML, with a [tune] table.")],
+    out: Annotated[Path | None, OPTION(help="Folder for the result.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Choose settings by a random number of private runs; the promised ε covers the choice."""
+    import tacit
+    from tacit.config import check, merge, read
+    from tacit.runtime.progress import Bar, silent
+    from tacit.runtime.start import fresh_folder
+    from tacit.runtime.store import replace
+
+    over = {"run": {"out": None if out is None else str(out)}}
+    checked = check(merge(read(config), over))
+    if checked.tune is None:
+        raise TacitError(f"{config} has no [tune] table: add one, like lr = [0.01, 0.1]")
+    promise = checked.promise()
+    if promise is None:
+        raise TacitError(f"{config} has no [privacy] table: tuning books what a choice costs")
+    if checked.run.patience is not None or checked.run.store == "disk":
+        raise TacitError("patience and store = 'disk' are not for tuning: leave them out")
+    folder = Path(checked.run.out or fresh_folder(f"{checked.method.name}-tuned"))
+    run = tacit.tune(
+        checked.data.federation(),
+        checked.method.method(),
+        search=checked.tune.search(),
+        expected_runs=checked.tune.runs,
+        privacy=promise,
+        server=checked.server_rule(),
+        out=folder,
+        progress=silent if quiet or as_json else Bar(),
+        config={"data": checked.data.model_dump(by_alias=True)},
+        **checked.run.model_dump(exclude={"out", "patience", "store"}),
+    )
+    replace(folder / "config.json", checked.to_json().encode())
+    show(run, folder, quiet=quiet, as_json=as_json, first=_chosen(run.config["tuning"]))
+
+
+def _chosen(about: dict[str, Any]) -> Table:
+    """What was searched and what was chosen; runs that lost are nobody's business."""
+    table = Table("setting", "searched", "chosen")
+    for name, searched in about["search"].items():
+        value = about["chosen"][name]
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        table.add_row(Text(name), Text(searched), Text(shown))
+    table.caption = Text(
+        f"{about['expected_runs']:g} runs on average; noisy score of the best, covered by ε: "
+        f"{about['score']:.3f}, its noise {about['score_noise']:.2g} "
+        f"({about['score_means']}; mean over tasks, on validation rows)"
+    )
+    return table

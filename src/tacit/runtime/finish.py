@@ -1,0 +1,44 @@
+"""What `train` and `tune` do after the last round: each task's own model, scores, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tacit.local.recipes import Personalise
+from tacit.privacy import Privacy, Sampler
+from tacit.runtime.baselines import global_scores
+from tacit.runtime.personalise import personalise as last_step
+from tacit.runtime.progress import Progress
+from tacit.runtime.run import Run
+from tacit.runtime.simulate import Simulation
+
+
+def finish(
+    simulation: Simulation,
+    privacy: Privacy | None,
+    sampler: Sampler,
+    settings: dict[str, Any],
+    *,
+    personalise: Personalise,
+    baselines: bool,
+    folder: Path | None,
+    progress: Progress,
+    timing: Callable[[], dict[str, Any]],
+    on_disk: bool = False,
+) -> Run:
+    """The run as the caller gets it; `timing` is asked when all the rest is done."""
+    models = last_step(
+        simulation, personalise, progress, alone=baselines, folder=folder, on_disk=on_disk
+    )
+    run = Run.of(simulation, privacy, settings, models)
+    if baselines:
+        assert models.alone is not None
+        together = global_scores(simulation, privacy, sampler, progress)
+        run.baselines = {"local": models.alone, "global": together}
+    run.timing = timing()
+    if folder is not None:
+        progress.say("writing the report")
+        run.save(folder)
+    return run
