@@ -35,17 +35,31 @@ class Source:
 
 @dataclass(frozen=True)
 class Reader:
-    """What makes the federation, and the options it takes."""
+    """What makes the federation, and the options it takes, each with its type."""
 
     read: Callable[..., Federation]
-    options: frozenset[str]
+    options: dict[str, str]
 
     def __call__(self, name: str, *given: Any, **options: Any) -> Federation:
-        for option in options:
+        for option, value in options.items():
             if option not in self.options:
                 known = sorted(self.options)
                 raise TacitError(f"{name} takes no option {option!r}{hint(option, known, 20)}")
+            _check_text(name, option, value, self.options[option].split(" | "))
         return self.read(*given, **options)
+
+
+def _check_text(name: str, option: str, value: Any, declared: list[str]) -> None:
+    """Text where text is declared, which files and flags easily miss; numbers readers check."""
+    if value is None or not {"str", "Sequence[str]"} & set(declared):
+        return
+    if isinstance(value, str | Path):
+        fits = "str" in declared
+    else:
+        fits = "Sequence[str]" in declared and isinstance(value, Iterable)
+    if not fits:
+        wanted = 'text, like "a"' if "str" in declared else 'a list of names, like ["a", "b"]'
+        raise TacitError(f"{name}: {option}={value!r} must be {wanted}")
 
 
 def _reader(
@@ -55,8 +69,8 @@ def _reader(
 ) -> Reader:
     """A reader whose options are the parameters of `like` (of `read` itself by default)."""
     parameters = inspect.signature(like or read).parameters.values()
-    names = (p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
-    return Reader(read, frozenset(names).difference(without))
+    named = {p.name: str(p.annotation) for p in parameters if p.kind is not p.VAR_KEYWORD}
+    return Reader(read, {name: kind for name, kind in named.items() if name not in without})
 
 
 def _table(path: str, **options: Any) -> Federation:
