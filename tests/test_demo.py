@@ -21,15 +21,23 @@ def test_real_data_and_all_lines(short, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["data"].startswith("real data")
     assert found["label"] == "not covered by the guarantee"
-    assert [(row["method"], row["epsilon"]) for row in found["rows"]] == [
-        ("alone", 0),
-        ("global, private", 1.0),
-        ("global, private", 4.0),
-        ("PMTL, private", 1.0),
-        ("PMTL, private", 4.0),
-        ("PMTL, not private", None),
+    assert [(row["method"], row["epsilon"], row["last step"]) for row in found["rows"]] == [
+        ("alone", 0, "none"),
+        ("global, private", 1.0, "none"),
+        ("global, private", 4.0, "none"),
+        ("PMTL, private", 1.0, "none"),
+        ("PMTL, private", 4.0, "none"),
+        ("PMTL, not private", None, "none"),
+        ("alone", 0, "best"),
+        ("PMTL, private", 1.0, "best"),
+        ("PMTL, private", 4.0, "best"),
     ]
+    for row in found["rows"]:
+        won, lost = (row[f"{side} than alone"]["mean"] for side in ("better", "worse"))
+        assert (won == lost == 0) == (row["method"] == "alone")
+        assert won + lost <= 1
     assert all(0.4 < row["accuracy"]["mean"] < 1 for row in found["rows"])
+    assert "What the tasks ended with" in (tmp_path / "report.html").read_text(encoding="utf-8")
     for page in ("report.html", "comparison.html"):
         assert (tmp_path / page).stat().st_size > 10_000
 
