@@ -22,7 +22,7 @@ def test_the_method_of_the_guide_trains_privately(make_federation, tmp_path, mon
     method = importlib.import_module("guide").Proximal(clip=0.5)
     run = tacit.train(
         make_federation(), method, privacy=tacit.Privacy(noise=5.0),
-        rounds=2, seed=0, baselines=False,
+        rounds=2, seed=0, baselines=False, personalise="none",
     )  # fmt: skip
     assert run.guarantee.releases == 2
 
