@@ -90,6 +90,14 @@ def test_other_states_are_said_aloud(rendered, state, colour, words):
     assert ('class="figures void"' in text) == (state in ("seeded", "leaks"))
 
 
+def test_an_adaptive_clip_is_not_called_the_clip_of_every_release(make):
+    result = make()
+    result["config"]["clip_quantile"] = 0.5
+    text = page(result)
+    assert "noise multiplier 13.1; the clip followed a quantile" in text
+    assert "times the clip" not in text
+
+
 def test_leaks_are_listed_and_no_privacy_has_no_epsilon(rendered):
     leak = "Scaling was fitted over all tasks without noise"
     assert f'<dd class="bad"><ul><li>{leak}</li></ul></dd>' in rendered(state="leaks")

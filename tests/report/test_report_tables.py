@@ -65,6 +65,9 @@ def test_seeds_are_gathered_and_nothing_else(make):
     scores = [runs[name]["metrics"]["overall"]["nmse_pooled"] for name in group.names]
     assert group.main.mean == statistics.fmean(scores)
     assert group.main.sd == statistics.stdev(scores)
+    adaptive = {name: make(seed=k) for k, name in enumerate("ab")}
+    adaptive["a"]["guarantee"]["clip"] = 0.31  # where an adaptive clip ended is no choice
+    assert len(groups(adaptive)) == 1
     changed = make(seed=5)
     changed["config"]["lr"] = 0.2
     labels = {group.series for group in groups({"a": make(), "b": changed})}

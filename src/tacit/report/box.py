@@ -22,15 +22,18 @@ from tacit.report.words import (
 )
 
 
-def guarantee_box(guarantee: Mapping[str, Any]) -> str:
-    """Verdict, ε and δ, their meaning, then every fact the promise rests on."""
+def guarantee_box(guarantee: Mapping[str, Any], *, adapted: bool = False) -> str:
+    """Verdict, ε and δ, their meaning, then every fact the promise rests on.
+
+    `adapted` says that the clip followed a quantile, so that its last value is not that of all.
+    """
     kind = state(guarantee)
     said = text(meaning(guarantee)).replace("e^ε", "e<sup>ε</sup>")
     return (
         f'<section class="box {kind.colour}" aria-label="Guarantee"><div class="verdict">'
         f"<h2>{text(kind.headline)}</h2>{_figures(guarantee)}"
         f"<p>{said}</p></div>"
-        f"{definitions(_facts(guarantee))}"
+        f"{definitions(_facts(guarantee, adapted))}"
         f'<p class="sentence">In one sentence: {text(guarantee.get("in_words", ""))}</p></section>'
     )
 
@@ -60,7 +63,7 @@ def _figures(guarantee: Mapping[str, Any]) -> str:
     return f'<div class="figures{" void" if void else ""}">{made}</div>'
 
 
-def _facts(guarantee: Mapping[str, Any]) -> list[tuple[str, object, str]]:
+def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, object, str]]:
     kind = state(guarantee)
     protects, trusts = (_sentence(guarantee.get(key)) for key in ("protects", "trusts"))
     facts: list[tuple[str, object, str]] = []
@@ -79,7 +82,7 @@ def _facts(guarantee: Mapping[str, Any]) -> list[tuple[str, object, str]]:
             name = guarantee["accountant"]
             facts.append(("Accountant", f"{LONG.get(name, name)}, over every booked release", ""))
         facts.append(("Releases", _releases(guarantee), ""))
-        facts.append(("Noise", _noise(guarantee), ""))
+        facts.append(("Noise", _noise(guarantee, adapted), ""))
     facts.append(("Choice of settings", _sentence(guarantee.get("tuning")), ""))
     assumptions = guarantee.get("assumptions") or []
     facts.append(("Assumptions", [_sentence(a) for a in assumptions] or "None stated", ""))
@@ -102,12 +105,17 @@ def _releases(guarantee: Mapping[str, Any]) -> str:
     return f"{plural(number, 'noisy sum')} {verb} published, each booked before it was made"
 
 
-def _noise(guarantee: Mapping[str, Any]) -> str:
+def _noise(guarantee: Mapping[str, Any], adapted: bool) -> str:
     noise, clip = guarantee.get("noise_multiplier"), guarantee.get("clip")
     if not noise:
         return "None"
     words = f"Gaussian, on every published sum; standard deviation {_digits(noise)} times the clip"
-    if clip is not None:
+    if clip is not None and adapted:
+        words = (
+            f"Gaussian, on every published sum; noise multiplier {_digits(noise)}; the clip "
+            f"followed a quantile of the contributions' lengths and ended at {plain(clip)}"
+        )
+    elif clip is not None:
         words += f" of {plain(clip)}, the greatest length a task's contribution can have"
     origin = "drawn from a seed" if guarantee.get("seeded") else "drawn from the operating system"
     return f"{words}; {origin}"

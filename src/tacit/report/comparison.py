@@ -126,7 +126,7 @@ def _epsilon(guarantee: Mapping[str, Any]) -> float:
 def _identity(result: Mapping[str, Any]) -> str:
     """Everything that was chosen, but the seed. What was measured (scores, timing) is no choice."""
     guarantee, federation = result["guarantee"], result["federation"]
-    promised = ("channel", "delta", "neighbours", "sampling", "noise_multiplier", "clip", "leaks")
+    promised = ("channel", "delta", "neighbours", "sampling", "noise_multiplier", "leaks")
     chosen = {
         "config": _without(result["config"], ("seed",)),
         "guarantee": {key: _rounded(guarantee.get(key)) for key in promised},

@@ -73,7 +73,9 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
     content = [
         f"<h1>{text(title)}</h1>",
         paragraph(_subtitle(result, date), "sub"),
-        guarantee_box(result["guarantee"]),
+        guarantee_box(
+            result["guarantee"], adapted=result["config"].get("clip_quantile") is not None
+        ),
         paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
         _headline(result, tasks),
         kept.section(result),
