@@ -62,3 +62,40 @@ def test_the_channel_clips_and_noises_alike_on_cpu_and_gpu():
         assert channel.dropped == 1
         assert len(channel.ledger) == 1
     assert torch.allclose(*released, atol=1e-5)
+
+
+@needs_cuda
+@pytest.mark.parametrize("method", [PMTL(batch=8), FedAvg(batch=None)])
+def test_recorded_steps_agree_with_the_cpu(method):
+    """Enough rounds that the client step is recorded and replayed, then the last step too."""
+    federation = tacit.data.load("digits", writers=10)
+    runs = [
+        train(
+            federation, method, model="mlp", rounds=12, seed=0, device=device, baselines=True
+        )
+        for device in ("cpu", "cuda")
+    ]  # fmt: skip
+    every = torch.arange(10)
+    cpu, gpu = (run.simulation.personal(every.to(run.simulation.device))[0].cpu() for run in runs)
+    assert torch.allclose(cpu, gpu, atol=1e-3)
+    alone = [run.baselines["local"].overall["loss"] for run in runs]
+    assert alone[0] == pytest.approx(alone[1], rel=1e-2)
+    same = [a == b for a, b in zip(*(run.personalised.chosen for run in runs), strict=True)]
+    assert sum(same) >= 8  # a tie may fall either way
+
+
+@needs_cuda
+def test_random_layers_are_never_recorded():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from tacit.local.replay import Replay
+
+    x = torch.ones(64, device="cuda")
+    for function, recorded in (
+        (lambda x: [torch.dropout(x, 0.5, True)], False),
+        (lambda x: [torch.sin(x)], True),
+    ):
+        replay = Replay(make_fx(function)(x))
+        seen = [replay(x)[0] for _ in range(6)]
+        assert (replay._record is not None) is recorded
+        assert recorded or not all(torch.equal(seen[0], other) for other in seen)

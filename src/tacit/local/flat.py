@@ -15,6 +15,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,8 @@ class FlatModel:
 
     def __init__(self, module: nn.Module, kind: Kind) -> None:
         self.kind: Kind = kind
+        self.traced: dict[Any, Any] = {}
+        """Traced functions of this model, so that several runs with it trace them once."""
         self._training = copy.deepcopy(module).train()
         self._predicting = copy.deepcopy(module).eval()
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -74,6 +77,7 @@ class FlatModel:
         moved = copy.copy(self)
         moved._training = copy.deepcopy(self._training).to(device)
         moved._predicting = copy.deepcopy(self._predicting).to(device)
+        moved.traced = {}
         moved.start, moved.buffers = self.start.to(device), self.buffers.to(device)
         return moved
 

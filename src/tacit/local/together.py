@@ -21,6 +21,8 @@ from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from tacit.local.replay import Replay
+
 
 class Together:
     """`function(shared, own)` for many tasks: `shared` is the same for all, `own` is stacked.
@@ -32,7 +34,7 @@ class Together:
     def __init__(self, function: Callable[[Any, Any], Any], *, trace: bool = True) -> None:
         self._trace_first = trace
         self._lifted = vmap(function, in_dims=(None, 0), randomness="different")
-        self._traced: dict[Any, tuple[fx.GraphModule, pytree.TreeSpec]] = {}
+        self._traced: dict[Any, tuple[Callable[..., Any], pytree.TreeSpec]] = {}
 
     def __call__(self, shared: Any, own: Any) -> Any:
         if not self._trace_first:
@@ -40,7 +42,9 @@ class Together:
         flat, spec = pytree.tree_flatten((shared, own))
         key = (spec, tuple((v.shape, v.stride(), v.dtype, v.device) for v in flat))
         if key not in self._traced:
-            self._traced[key] = self._trace(flat, spec)
+            graph, out_spec = self._trace(flat, spec)
+            on_gpu = all(value.is_cuda for value in flat)
+            self._traced[key] = (Replay(graph) if on_gpu else graph, out_spec)
         graph, out_spec = self._traced[key]
         with torch.no_grad():
             return pytree.tree_unflatten(graph(*flat), out_spec)

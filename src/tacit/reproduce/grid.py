@@ -23,6 +23,7 @@ import torch
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import flat
+from tacit.local.flat import FlatModel
 from tacit.methods import Method
 from tacit.privacy import Privacy, sampler_for
 from tacit.randomness import Randomness
@@ -30,6 +31,7 @@ from tacit.reproduce.networks import NETWORKS
 from tacit.reproduce.noise import NoiseTable
 from tacit.reproduce.sets import DataSet
 from tacit.reproduce.settings import Plan
+from tacit.runtime.bench import Memo
 from tacit.runtime.personalise import Personalise, personalise
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import silent
@@ -112,6 +114,9 @@ class Bench:
     say: Say
     model: str | None = None
     """In place of the plans' own models."""
+    memo: dict[tuple[str, int], Memo] = dataclasses.field(default_factory=dict)
+    """Training alone, once for each data set and seed."""
+    _models: dict[tuple[str, str, int], FlatModel] = dataclasses.field(default_factory=dict)
 
     def run(self, data: DataSet, plan: Plan, cells: Iterable[Cell]) -> list[Record]:
         """All records of these cells, from the file where they are in it."""
@@ -157,13 +162,22 @@ class Bench:
         """Ready to run; `noise` None is without privacy."""
         tasks = len(federation)
         randomness = Randomness.of(seed)
-        model = flat.build(NETWORKS[plan.model], federation, randomness.key("model", 0))
+        model = self._model(federation, plan, randomness)
         sampler = sampler_for("poisson", plan.expected(tasks), tasks)
         privacy = None if noise is None else Privacy(noise=noise, delta=1 / tasks)
         return prepare(
-            federation, method, model.to(self.device), privacy, sampler, plan.rounds, randomness,
+            federation, method, model, privacy, sampler, plan.rounds, randomness,
             self.device,
         )  # fmt: skip
+
+    def _model(self, federation: Federation, plan: Plan, randomness: Randomness) -> FlatModel:
+        """The same object for all cells of a seed: what was traced of it serves them all."""
+        key = (federation.source, plan.model, randomness.run_key)
+        if key not in self._models:
+            self._models.clear()
+            made = flat.build(NETWORKS[plan.model], federation, randomness.key("model", 0))
+            self._models[key] = made.to(self.device)
+        return self._models[key]
 
     def _left(self, data: DataSet, plan: Plan, cell: Cell) -> Cell:
         """The cell with only those modes that are not in the file."""
@@ -182,15 +196,16 @@ class Bench:
         if not alone:
             simulation.run()
         about = (data.key, data.version, cell.method, cell.epsilon, cell.seed)
+        memo = self.memo.setdefault((data.key, cell.seed), {})
         done = []
         for mode in cell.modes:
             if alone:
-                measured = personalise(simulation, "none", silent, alone=True).alone
+                measured = personalise(simulation, "none", silent, alone=True, memo=memo).alone
                 assert measured is not None
             elif mode == "none":
                 measured = simulation.measure("test")
             else:
-                models = personalise(simulation, mode, silent, alone=False).models
+                models = personalise(simulation, mode, silent, alone=False, memo=memo).models
                 measured = simulation.measure("test", personal=models)
             per_task, pooled, worst = (
                 round(measured.overall[name] or 0.0, 5)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.federation import Rows
-from tacit.local.batches import Batches, draw, round_up
+from tacit.local.batches import Batches, draw
 from tacit.local.losses import ROW_LOSSES
 from tacit.local.objectives import OBJECTIVES, Anchor, squared_slope
 from tacit.local.recipes import ALONE, Candidate, Recipe
@@ -54,10 +54,13 @@ class Bench:
         self._both = self._train.joined(self._validation) if self.judged else self._train
         self._fold = _folds(self._both, simulation.randomness.key("personalise", 0))
         self.chunk = max(1, simulation.chunk // 2)
-        self._steps = {
-            name: Together(self._step(name)) for name in {recipe.objective for recipe in recipes}
+        model = simulation.model
+        self._steps: dict[str, Together] = {
+            name: model.traced.setdefault(("step", name), Together(self._step(name)))
+            for name in {recipe.objective for recipe in recipes}
         }
-        self._fisher = Together(lambda _, own: squared_slope(simulation.model, *own))
+        fisher = Together(lambda _, own: squared_slope(model, *own))
+        self._fisher: Together = model.traced.setdefault("fisher", fisher)
 
     def stops(self, recipe: Recipe) -> list[int]:
         """After how many blocks a recipe is judged."""
@@ -98,6 +101,11 @@ class Bench:
         for candidate, models in self._trained(span, set(rivals), self._train):
             found.append((candidate, self._row_losses(models, rows)))
         return [candidate for candidate, _ in found], torch.stack([loss for _, loss in found]), rows
+
+    def nothing_of_its_own(self, span: Tensor) -> Tensor:
+        """Whether the method left a task nothing but the billboard (always, with FedAvg)."""
+        own, public = self.simulation.personal(span), self.simulation.newcomer(span)
+        return (own[0] == public[0]).all(dim=1) & (own[1] == public[1]).all(dim=1)
 
     def refit(self, span: Tensor, wanted: set[Candidate]) -> dict[Candidate, Models]:
         """These candidates trained on all rows of these tasks."""
@@ -152,19 +160,16 @@ class Bench:
         """The models of this recipe at each of the stops."""
         simulation = self.simulation
         method, randomness = simulation.method, simulation.randomness
-        # Chunks of few sizes: every size of tensors is traced once.
-        size = min(self.chunk, round_up(len(span)))
-        tasks = torch.cat([span, span[:1].expand(size - len(span))])
-        w, buffers = self._start(recipe, tasks)
+        w, buffers = self._start(recipe, span)
         anchor = Anchor(w, buffers, w[:, :0])
         if recipe.objective == "ewc":
-            few = draw(rows, tasks, 1, FISHER_ROWS, randomness.key("personalise", 0))
+            few = draw(rows, span, 1, FISHER_ROWS, randomness.key("personalise", 0))
             anchor = anchor._replace(fisher=self._diagonal(w, buffers, few))
         done = 0
         for stop in stops:
             for number in range(done, stop):
                 key = randomness.key("personalise", number + 1)
-                batches = draw(rows, tasks, BLOCK, method.batch, key)
+                batches = draw(rows, span, BLOCK, method.batch, key)
                 rate = method.lr
                 if recipe == ALONE and method.halve_every is not None:
                     rate *= 0.5 ** (number * BLOCK // method.local_steps // method.halve_every)
@@ -174,7 +179,7 @@ class Bench:
                         own = (anchor, w, buffers, tuple(side[:, k] for side in batches))
                         w, buffers = self._steps[recipe.objective](shared, own)
             done = stop
-            yield stop, (w[: len(span)], buffers[: len(span)])
+            yield stop, (w, buffers)
 
     def _start(self, recipe: Recipe, tasks: Tensor) -> Models:
         model, many = self.simulation.model, (len(tasks), -1)

@@ -142,7 +142,8 @@ def _pick(bench: Bench, span: Tensor, mode: Personalise) -> _Picks:
             best = choose(losses, rows.offsets, safe, span, key)
             kept = [candidates[k] for k in best.tolist()]
     mine = [recipe for recipe in bench.recipes if recipe.start == "own"]
-    if mine:
+    settled = bench.nothing_of_its_own(span).tolist() if kept else [False] * len(span)
+    if mine and not all(settled):
         # What the cross-validation preferred is judged once more, beside the own model.
         candidates, losses, rows = bench.validated(span, mine, kept)
         safe = torch.tensor([[c == k for k in kept] for c in candidates], device=span.device)
@@ -152,8 +153,8 @@ def _pick(bench: Bench, span: Tensor, mode: Personalise) -> _Picks:
         rivals = own.unsqueeze(1) | safe
         per_row = torch.repeat_interleave(rivals, rows.counts, dim=1)
         losses = torch.where(per_row, losses, torch.inf)
-        best = choose(losses, rows.offsets, safe, span, key, least_rows=FEW_ROWS)
-        kept = [candidates[k] for k in best.tolist()]
+        best = choose(losses, rows.offsets, safe, span, key, least_rows=FEW_ROWS).tolist()
+        kept = [kept[i] if settled[i] else candidates[k] for i, k in enumerate(best)]
     return _Picks(kept, alone)
 
 

@@ -71,7 +71,8 @@ class Simulation:
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
-        self._clients = Together(self._client, trace=method.gradients <= TRACED_GRADIENTS)
+        together = Together(self._client, trace=method.gradients <= TRACED_GRADIENTS)
+        self._clients: Together = model.traced.setdefault(("client", method), together)
         self._contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
