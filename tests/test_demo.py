@@ -6,6 +6,7 @@ import importlib.util
 import json
 
 import pytest
+from rich.console import Console
 
 from tacit import demo
 
@@ -40,6 +41,22 @@ def test_real_data_and_all_lines(short, tmp_path, capsys):
     assert "What the tasks ended with" in (tmp_path / "report.html").read_text(encoding="utf-8")
     for page in ("report.html", "comparison.html"):
         assert (tmp_path / page).stat().st_size > 10_000
+
+
+def test_the_table_fits_into_a_terminal_of_80_columns():
+    share = {"mean": 0.6543, "sd": 0.0021}
+    keys = ("accuracy", "log loss", "worst tenth", "better than alone", "worse than alone")
+    rows = [
+        {"method": line.name, "epsilon": 4.0, "last step": line.last} | dict.fromkeys(keys, share)
+        for line in demo.LINES
+    ]
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as shown:
+        console.print(demo._table(rows))
+    assert "PMTL, not private" in shown.get()
+    assert "0.654 ± 0.002" in shown.get()
+    assert "ε" in shown.get()
+    assert "…" not in shown.get()
 
 
 def test_without_the_data_package_it_says_that_people_are_made_up(monkeypatch):

@@ -179,7 +179,7 @@ def _share_of_lower(run: dict[str, Any], than: dict[str, Any]) -> float:
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     caption = "gain / lose: people with a lower / higher log loss than alone, in the same part"
-    table = Table(box=box.SIMPLE_HEAD, caption=caption)
+    table = Table(box=box.SIMPLE_HEAD, caption=caption, collapse_padding=True)
     for column in ("", "ε", "accuracy", "log loss", "worst tenth", "gain / lose"):
         table.add_column(column, no_wrap=True)
     before = rows[0]["last step"]
