@@ -28,5 +28,7 @@ def small_cnn(federation: Federation) -> nn.Module:
     )
 
 
-NETWORKS: dict[str, ModelFactory] = {**MODELS, "small-cnn": small_cnn}
+STROKES = "strokes"
+"""A linear layer on the fixed representation of that name: a thousand shared parameters."""
+NETWORKS: dict[str, ModelFactory] = {**MODELS, "small-cnn": small_cnn, STROKES: MODELS["linear"]}
 """Models by name, with those that only reproductions use."""

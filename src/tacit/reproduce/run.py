@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from tacit.privacy.guarantee import NOT_COVERED
 from tacit.reproduce import curves
 from tacit.reproduce.experiments import GRIDS, Experiment
 from tacit.reproduce.grid import FILE, Bench, Record, Records, hardware, prepare_device
-from tacit.reproduce.networks import NETWORKS
+from tacit.reproduce.networks import NETWORKS, STROKES
 from tacit.reproduce.noise import FILE as NOISE_FILE
 from tacit.reproduce.noise import NoiseTable
 from tacit.reproduce.sets import PLACES, DataSet, find_sets
@@ -59,6 +60,7 @@ def reproduce(
         raise TacitError(f"model={model!r}: choose one of {', '.join(NETWORKS)}")
     where = prepare_device(device)
     found = find_sets(data, tuple(sets or keys), reduced=reduced, say=say)
+    found = [_seen(own, model) for own in found]
     bench = Bench(where, NoiseTable(out / NOISE_FILE), Records(out / FILE), say, model)
     if noise_only:
         _calibrate(name, bench, found, seeds, reduced)
@@ -83,6 +85,13 @@ def reproduce(
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
     index(out)
     return page
+
+
+def _seen(own: DataSet, model: str | None) -> DataSet:
+    """The data set as its model sees it."""
+    if plan_of(own.key, own.version, model).model != STROKES:
+        return own
+    return dataclasses.replace(own, federation=own.federation.through(STROKES))
 
 
 def _calibrate(name: str, bench: Bench, found: list[DataSet], seeds: int, reduced: bool) -> None:
