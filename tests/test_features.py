@@ -39,6 +39,11 @@ def test_a_row_is_represented_by_itself_alone():
     assert torch.allclose(whole, represent("strokes", x, rows=17), atol=1e-4)
 
 
+def test_ink_may_be_dark_on_bright():
+    x = torch.from_numpy(images()[0])
+    assert torch.allclose(represent("strokes", x), represent("strokes", 1 - x), atol=1e-4)
+
+
 def test_made_up_strokes_are_white_and_of_the_stated_length():
     seen = represent("strokes", _random_strokes(28)[:1000])
     assert float(seen.norm(dim=1).mean()) == pytest.approx(LENGTH, rel=0.05)

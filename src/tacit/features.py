@@ -32,12 +32,14 @@ LENGTH = 10.0
 
 
 def strokes(x: Tensor) -> Tensor:
-    """[N, 1, S, S] in [0, 1], bright on dark -> [N, 100]."""
+    """[N, 1, S, S] in [0, 1] -> [N, 100]. An image on a bright ground is turned over first."""
     if x.ndim != 4 or x.shape[1] != 1 or x.shape[2] != x.shape[3] or x.shape[2] < 16:
         raise TacitError(
             f"the representation 'strokes' needs grey square images of at least 16 x 16, but rows "
             f"have shape {tuple(x.shape[1:])}"
         )
+    bright = x.mean(dim=(1, 2, 3), keepdim=True) > 0.5
+    x = torch.where(bright, 1 - x, x)
     centre, whiten = (side.to(x.device) for side in _whitening(x.shape[2]))
     return (_oriented(x) - centre) @ whiten
 

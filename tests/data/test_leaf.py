@@ -221,6 +221,23 @@ def test_the_real_femnist():
         assert x.min() >= 0 and x.max() <= 1 and (x[:, 0, 0, 0] == 1).float().mean() > 0.9
 
 
+def test_other_writers_to_choose_settings_by(tmp_path):
+    """The two groups of an archive are read apart, and neither sees the other's rows."""
+    both = {}
+    for people, digit in (("train", 1), ("test", 7)):
+        both[f"x_{people}"] = np.full((12, 784), digit, dtype=np.uint8)
+        both[f"y_{people}"] = np.full(12, digit)
+        both[f"writer_{people}"] = np.repeat([digit * 10, digit * 10 + 1], 6)
+    np.savez(tmp_path / "mnist_by_writer.npz", **both)
+    first = load("writers", path=tmp_path)
+    others = load("writers", path=tmp_path, people="test")
+    assert list(first.names) == ["writer-10", "writer-11"]
+    assert list(others.names) == ["writer-70", "writer-71"]
+    assert set(others.train.y.tolist()) == {7} and first.outputs == others.outputs == 10
+    with pytest.raises(TacitError, match="choose train or test"):
+        load("writers", path=tmp_path, people="all")
+
+
 def test_the_real_writers(monkeypatch):
     monkeypatch.setenv("TACIT_DATA", str(real("qmnist_writer").parent))
     made = load("writers")

@@ -13,6 +13,7 @@ import tacit
 from tacit import PMTL, FedAvg, Local, Privacy, SavedModels, TacitError
 from tacit.local.recipes import ALONE, RECIPES, Candidate
 from tacit.runtime.bench import FOLDS, Bench, _folds
+from tacit.runtime.evaluate import outputs
 from tacit.runtime.personalise import personalise
 from tacit.runtime.progress import silent
 
@@ -192,3 +193,13 @@ def test_refusals(make_federation):
     with pytest.raises(TacitError, match="choose one of"):
         run(federation, personalise="worst")
     assert run(federation, personalise="none", baselines=True).baselines["local"].overall["loss"]
+
+
+def test_predictions_do_not_depend_on_how_many_models_are_looked_at_together(make_federation):
+    federation = make_federation()
+    simulation = run(federation, PMTL(batch=6), personalise="none").simulation
+    every = torch.arange(12)
+    whole = simulation.outputs("test", every)
+    for rows, tasks in ((1000, 1), (1000, 5), (3, 1000)):
+        few = outputs(simulation.model, simulation.personal, federation.test, every, rows, tasks)
+        assert torch.allclose(whole, few, atol=1e-6)
