@@ -148,6 +148,12 @@ def _made(
             f"{plan.model}, {plan.rounds} rounds, Poisson cohorts of {plan.expected(tasks)} on "
             f"average, {local}; {own}."
         )
+    models = {plan_of(data.key, data.version, bench.model).model for data in found}
+    if STROKES in models:
+        lines.append(
+            f"- Model {STROKES} is a linear layer on a fixed public representation of the images "
+            "(`tacit.features`), not the paper's network."
+        )
     lines += [
         "- ε is for one task added or removed, Poisson cohorts, PLD accountant, δ = 1/tasks as in "
         "the paper. Runs are seeded: reproducible, and therefore not private.",
@@ -183,6 +189,8 @@ def index(out: Path) -> None:
                 if (out / f"{stem}.{end}").is_file()
             )
             lines.append(f"- [{title}]({stem}.md) ({files})")
+    for folder in sorted(path.parent for path in out.glob("*/README.md")):
+        lines.append(f"- [{folder.name}]({folder.name}/README.md): the same with this model")
     lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
