@@ -14,7 +14,7 @@ Where the choices come from:
 | reduced  | fixed in advance: fewer writers and rounds                                        |
 
 The stand-ins' model is a linear layer on the fixed representation `strokes`, which was chosen on
-other writers (`benchmarks/past_the_paper.py`). A first round of runs used a small network instead
+other writers (`benchmarks/README.md`, `past_the_paper.py`). A first round of runs used a small network instead
 (`--model small-cnn`, `papers/pmtl/small-cnn`): with one start in three, training alone got nowhere
 there, which made everything beside it look good. A choice made on validation rows would not be
 covered by ε, and every page says so.
