@@ -15,9 +15,9 @@ Where the choices come from:
 
 The stand-ins' model is a linear layer on the fixed representation `strokes` (`benchmarks/README.md`
 says how its constants were chosen). A first round of runs used a small network instead (`--model
-small-cnn`, `papers/pmtl/small-cnn`): with one start in three, training alone got nowhere there, which
-made everything beside it look good. A choice made on validation rows would not be covered by ε, and
-every page says so.
+small-cnn`, `papers/pmtl/small-cnn`): with one start in three, training alone got nowhere there,
+which made everything beside it look good. A choice made on validation rows would not be covered by
+ε, and every page says so.
 """
 
 from __future__ import annotations
