@@ -3,18 +3,21 @@
 from torch import Tensor, nn
 
 
-def femnist_cnn(channels: int = 1, size: int = 28, classes: int = 62) -> nn.Sequential:
+def femnist_cnn(
+    channels: int = 1, size: int = 28, classes: int = 62, filters: tuple[int, int] = (32, 64)
+) -> nn.Sequential:
     """Two 5x5 convolutions with pooling, then one linear layer: [B, channels, size, size] in."""
+    first, second = filters
     side = ((size - 4) // 2 - 4) // 2
     return nn.Sequential(
-        nn.Conv2d(channels, 32, kernel_size=5),
+        nn.Conv2d(channels, first, kernel_size=5),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, kernel_size=5),
+        nn.Conv2d(first, second, kernel_size=5),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(64 * side * side, classes),
+        nn.Linear(second * side * side, classes),
     )
 
 
