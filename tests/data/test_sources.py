@@ -36,7 +36,9 @@ def test_every_source_loads(name):
 
 
 def test_the_list_of_sources_is_what_load_knows():
-    in_a_folder = {"femnist", "celeba", "writers", "stackoverflow", "stackexchange", "text"}
+    in_a_folder = {
+        "femnist", "celeba", "writers", "school", "lsoa2", "stackoverflow", "stackexchange", "text",
+    }  # fmt: skip
     assert {s.name for s in sources()} == set(SHAPES) | in_a_folder
     assert all(s.needs for s in sources() if s.name in in_a_folder)
     assert all(s.title and s.kind for s in sources())

@@ -13,8 +13,10 @@ from tacit.data import leaf, synthetic
 from tacit.data.arrays import from_arrays
 from tacit.data.cells import hint
 from tacit.data.digits import digits
+from tacit.data.lsoa import lsoa2
 from tacit.data.multilevel import RECIPES, multilevel
 from tacit.data.npz import from_npz
+from tacit.data.school import school
 from tacit.data.stackoverflow import stackoverflow
 from tacit.data.tabular import SUFFIXES, from_table
 from tacit.data.text import stackexchange, text
@@ -114,6 +116,12 @@ _IN_A_FOLDER = [
     (Source("writers", "MNIST digits by writer, QMNIST", "multiclass",
             "mnist_by_writer.npz in $TACIT_DATA/writers"),
      _reader(writers)),
+    (Source("school", "exam scores of London pupils by school (MP-MTL 4.5)", "regression",
+            "school_b.mat or school.mat in $TACIT_DATA/school"),
+     _reader(school)),
+    (Source("lsoa2", "health outcomes of the aged, LSOA II (MP-MTL 4.5)", "binary",
+            "data_processed_LSOAII.mat in $TACIT_DATA/lsoa2"),
+     _reader(lsoa2)),
     (Source("stackoverflow", "tags of posts by user, TFF Stack Overflow", "multilabel",
             "stackoverflow_train.h5 (tacit[data]) or .sqlite in $TACIT_DATA/stackoverflow"),
      _reader(stackoverflow)),
