@@ -187,6 +187,10 @@ def test_wrong_school_files(school):
     as_one(school, x, y[:-1])
     assert "is not the School data" in error("school", path=school)
     file.unlink()
+    cells = loadmat(as_cells(school, x, y))
+    cells["Y"] = cells["Y"][:, [1, 0, 2]]  # the scores of another school
+    savemat(school / "school.mat", {"X": cells["X"], "Y": cells["Y"]})
+    assert "is not the School data" in error("school", path=school)
     savemat(school / "school.mat", {"X": x, "Y": y})  # no cells
     assert "is not the School data" in error("school", path=school)
 
