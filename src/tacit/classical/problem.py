@@ -28,7 +28,7 @@ from tacit.federation import Rows
 
 Loss = Literal["squared", "logistic"]
 LOSSES: dict[str, Loss] = {"regression": "squared", "binary": "logistic"}
-SURE = 1e-8
+SURE = 1e-12
 """A task whose rows are all of one class has its best intercept at infinity: we stop here."""
 
 
@@ -146,7 +146,7 @@ class Problem:
             weights.view(-1)[place] = 1.0
         else:
             chance = self.scores(w).sigmoid()
-            weights.view(-1)[place] = (chance * (1 - chance)).clamp_min(SURE**2)
+            weights.view(-1)[place] = (chance * (1 - chance)).clamp_min(SURE)
         blocks = torch.bmm((x * weights.unsqueeze(2)).mT, x)
         sums = x.new_zeros(self.tasks, *blocks.shape[1:]).index_add_(0, owner, blocks)
         return sums / self.mean_count
@@ -193,33 +193,42 @@ class Problem:
 
     @cached_property
     def scale(self) -> float:
-        """Length of the gradient at `null`: residuals are relative to it, in any unit of y."""
-        floor = 1e-9 * self.gradient(w_zeros(self)).norm()
-        return max(float(self.gradient(self.null()).norm() + floor), 1e-300)
+        """Length of the gradient at `null`: residuals are relative to it, in any unit of y.
+
+        Where the features of no task say anything it would be all rounding, hence the floor.
+        """
+        floor = 1e-4 * self.gradient(w_zeros(self)).norm()
+        return max(float(self.gradient(self.null()).norm()), float(floor), 1e-300)
 
     @cached_property
     def centres(self) -> Tensor:
-        """What `centred` subtracts from the features of each task."""
-        means = self.means(self.x[:, : self.penalised])
-        return means if self.intercept else torch.zeros_like(means)
+        """The mean features of each task."""
+        return self.means(self.x[:, : self.penalised])
 
     def centred(self) -> Problem:
-        """The same problem with each task's features centred; only intercepts mean another thing.
+        """The same problem with each task's features centred; the same weights, other intercepts.
 
-        The intercept then does not mix with the features, which solvers need to be fast; that is
-        free because it is not penalised.
+        Features and intercept then do not mix, which solvers need to be fast, and which costs
+        nothing because the intercept is not penalised. For squared loss the intercept is then the
+        mean target: it leaves the problem, and `recentred` brings it back.
         """
         if not self.intercept:
             return self
-        shift = torch.nn.functional.pad(self.centres, (0, 1))
-        return replace(self, x=self.x - shift[self.owner])
+        x = self.x[:, :-1] - self.centres[self.owner]
+        if self.loss == "squared":
+            return replace(self, x=x, y=self.y - self.means(self.y)[self.owner], intercept=False)
+        return replace(self, x=torch.cat([x, self.x[:, -1:]], dim=1))
 
     def recentred(self, w: Tensor, back: bool = False) -> Tensor:
         """Models of this problem as models of `centred`, or back."""
-        moved = w.clone()
-        if self.intercept:
-            moved[:, -1] += (-1 if back else 1) * (self.centres * w[:, :-1]).sum(dim=1)
-        return moved
+        if not self.intercept:
+            return w.clone()
+        weights = w[:, : self.penalised]
+        shift = (self.centres * weights).sum(dim=1)
+        if not back:
+            return weights.clone() if self.loss == "squared" else _beside(weights, w[:, -1] + shift)
+        full = self.means(self.y) if self.loss == "squared" else w[:, -1]
+        return _beside(weights, full - shift)
 
     # --- other problems, predictions ---
 
@@ -241,3 +250,7 @@ class Problem:
 def w_zeros(problem: Problem) -> Tensor:
     """Models that are zero everywhere [tasks, features]."""
     return problem.x.new_zeros(problem.tasks, problem.x.shape[1])
+
+
+def _beside(weights: Tensor, intercepts: Tensor) -> Tensor:
+    return torch.cat([weights, intercepts.unsqueeze(1)], dim=1)

@@ -32,7 +32,8 @@ from torch import Tensor
 
 from tacit.classical.problem import Problem
 
-Prox = Callable[[Tensor, Tensor], Tensor]
+Step = Tensor | float
+Prox = Callable[[Tensor, Step], Tensor]
 """`prox(v, t)` is the w that minimises ½‖w − v‖² + t·penalty(w)."""
 
 
@@ -82,23 +83,23 @@ def minimise(
     flat = problem.centred()
     w = flat.null() if start is None else problem.recentred(start)
     p, steps = flat.penalised, _steps(flat, by_task)
-    inner = steps[:, :p] if by_task else steps[0, 0]
+    inner = steps[:, :p] if by_task else float(steps[0, 0])
     affine = flat.loss == "squared"  # then gradients extrapolate as points do: one per iteration
     gradient = flat.gradient(w)
-    z, slope, momentum, residual = w, gradient, 1.0, float("inf")
-    done = 0
+    z, slope, momentum, residual, done = w, gradient, 1.0, float("inf"), 0
     while done < limit and residual > tolerance:
         done += 1
+        check = done % 10 == 1  # a certificate costs a gradient where gradients do not extrapolate
         moved = torch.addcmul(z, steps, slope, value=-1)
         moved[:, :p] = prox(moved[:, :p], inner)
-        check = done % 10 == 1  # a certificate costs a gradient where gradients do not extrapolate
         after = flat.gradient(moved) if affine or check else slope
+        pulled, change = (z - moved).div_(steps), moved - w
         if check:
-            residual = float(((z - moved) / steps + after - slope).norm()) / flat.scale
-        uphill = float(((z - moved) / steps).flatten().dot((moved - w).flatten())) > 0
+            residual = float((pulled + after - slope).norm()) / flat.scale
+        uphill = float(torch.dot(pulled.view(-1), change.view(-1))) > 0
         before, momentum = (1.0, 1.0) if uphill else (momentum, (1 + sqrt(1 + 4 * momentum**2)) / 2)
         ahead = (before - 1) / momentum
-        z = torch.lerp(w, moved, 1 + ahead)
+        z = torch.add(moved, change, alpha=ahead)
         slope = torch.lerp(gradient, after, 1 + ahead) if affine else flat.gradient(z)
         w, gradient = moved, after
     fit = Fit(problem.recentred(w, back=True), done, residual, residual <= tolerance)
@@ -122,8 +123,8 @@ def _steps(problem: Problem, by_task: bool) -> Tensor:
 # --- penalties ---
 
 
-def _spectral(v: Tensor, shrink: Callable[[Tensor], Tensor]) -> Tensor:
-    """`v` with its singular values (given in ascending order) replaced by `shrink` of them.
+def _spectral(v: Tensor, kept: Callable[[Tensor], Tensor]) -> Tensor:
+    """`v` with each singular value (they come in ascending order) times the share `kept` of it.
 
     Through the smaller Gram matrix, which is several times faster than a singular value
     decomposition. Values below 1e-8 of the largest drown in rounding, which moves the result by no
@@ -131,37 +132,36 @@ def _spectral(v: Tensor, shrink: Callable[[Tensor], Tensor]) -> Tensor:
     """
     tall = v.shape[0] >= v.shape[1]
     squares, basis = torch.linalg.eigh(v.mT @ v if tall else v @ v.mT)
-    values = squares.clamp_min(0).sqrt()
-    factor = shrink(values) / values.clamp_min(1e-300)
-    kept = (basis * factor) @ basis.mT
-    return v @ kept if tall else kept @ v
+    share = kept(squares.clamp_min(1e-300).sqrt_())
+    onto = (basis * share) @ basis.mT
+    return v @ onto if tall else onto @ v
 
 
-def trace_prox(v: Tensor, t: Tensor) -> Tensor:
-    return _spectral(v, lambda values: (values - t).clamp_min(0))
+def trace_prox(v: Tensor, t: Step) -> Tensor:
+    return _spectral(v, lambda values: (1 - t / values).clamp_min_(0))
 
 
-def squared_trace_prox(v: Tensor, t: Tensor) -> Tensor:
+def squared_trace_prox(v: Tensor, t: Step) -> Tensor:
     """Prox of ½‖·‖²_*: singular values are shrunk by t times the sum of what is left of them.
 
     Whichever values are taken to be left, the shrinkage that follows from them is at most the true
     one; so that is the largest of the candidates.
     """
 
-    def shrink(values: Tensor) -> Tensor:
+    def kept(values: Tensor) -> Tensor:
         left = torch.arange(1, len(values) + 1, device=values.device)
         by = (t * values.flip(0).cumsum(0) / (1 + t * left)).max()
-        return (values - by).clamp_min(0)
+        return (1 - by / values).clamp_min_(0)
 
-    return _spectral(v, shrink)
+    return _spectral(v, kept)
 
 
-def group_prox(v: Tensor, t: Tensor) -> Tensor:
+def group_prox(v: Tensor, t: Step) -> Tensor:
     length = v.norm(dim=0)
     return v * ((length - t).clamp_min(0) / length.clamp_min(1e-300))
 
 
-def l1_prox(v: Tensor, t: Tensor) -> Tensor:
+def l1_prox(v: Tensor, t: Step) -> Tensor:
     return v.sign() * (v.abs() - t).clamp_min(0)
 
 

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from tacit.classical.problem import Problem
-from tacit.classical.proximal import GROUP, L1, TRACE, Fit, minimise, squared_trace_prox
+from tacit.classical.proximal import GROUP, L1, TRACE, Fit, Step, minimise, squared_trace_prox
 from tacit.errors import TacitError
 
 # --- smooth penalties: Newton ---
@@ -91,13 +91,15 @@ def _newton(
     penalty: Callable[[Tensor], Tensor],
     solve: Callable[[Tensor, Tensor], Tensor],
     start: Tensor | None,
-    tolerance: float = 1e-9,
+    aim: float = 1e-9,
+    tolerance: float = 1e-6,
     limit: int = 100,
 ) -> Fit:
     """Newton's method; `penalty(v)` is the gradient of the quadratic penalty, linear in v.
 
     `solve(a, b)` gives the v with a_k v_k + penalty(v)_k = b_k. For squared loss the first step is
-    the closed form, a second one takes off its rounding.
+    the closed form, a second one takes off its rounding. A pull of 1e9 rounds away what is below
+    1e-7, so within the tolerance a step that no longer helps ends the descent.
     """
     flat = problem.centred()
     p = flat.penalised
@@ -111,10 +113,10 @@ def _newton(
         slope[:, :p] += penalty(w[:, :p])
         return slope
 
-    slope, done = gradient(w), 0
+    slope, done, before = gradient(w), 0, float("inf")
     residual = float(slope.norm()) / flat.scale
-    while done < limit and residual > tolerance:
-        done += 1
+    while done < limit and residual > (aim if residual < before / 2 else tolerance):
+        done, before = done + 1, residual
         step = _direction(flat, w, -slope, solve)
         here, descent, size = objective(w), float((slope * step).sum()), 1.0
         slack = 1e-12 * float(here.abs())  # near the minimum the objective is all rounding
@@ -180,7 +182,7 @@ def relationship(
     """Models with a covariance between tasks that is learned; `task_covariance` gives it."""
     _check(problem, strength=strength)
 
-    def prox(v: Tensor, t: Tensor) -> Tensor:
+    def prox(v: Tensor, t: Step) -> Tensor:
         shorter = 1 + ridge * t  # ½‖w − v‖² + t·ridge/2 ‖w‖² is one square around v/shorter
         return squared_trace_prox(v / shorter, strength * t / shorter)
 
