@@ -68,7 +68,7 @@ def test_centring_changes_no_weight_and_no_gradient(kind):
     flat, w = problem.centred(), random_models(problem)
     assert flat.means(flat.x[:, :3]).abs().max() < 1e-14
     moved = problem.recentred(w)
-    back = problem.recentred(moved, back=True)
+    back = problem.restored(moved)
     torch.testing.assert_close(back[:, :3], w[:, :3])
     torch.testing.assert_close(flat.scale, problem.scale)
     if kind == "binary":

@@ -319,6 +319,27 @@ def test_nothing_to_learn_is_learned_at_once(name, kind):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_every_task_may_have_a_single_row(name, kind, intercept):
+    problem = generated(kind, [1] * 6, features=3, intercept=intercept)
+    fit = SOLVERS[name](problem, 0.05)
+    assert fit.converged
+    if intercept and name != "pooled":  # which explains everything, so features explain nothing
+        assert fit.w[:, :-1].abs().max() == 0
+        torch.testing.assert_close(problem.predict(fit.w), problem.y, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_fit_can_be_differentiated_through(name):
+    # the solver's loop runs in inference mode; nothing of that may stay with problem or models
+    problem = generated("regression", [5, 9, 7], features=3, intercept=False)
+    w = SOLVERS[name](problem, 0.05).w.requires_grad_()
+    problem.value(w).backward()
+    torch.testing.assert_close(w.grad, problem.gradient(w.detach()))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
 def test_a_task_of_one_class_beside_others_is_no_trouble(name):
     base = generated("binary", [12, 40, 9, 1], features=3)
     y = base.y.clone()

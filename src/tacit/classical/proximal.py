@@ -81,28 +81,34 @@ def minimise(
     `by_task` says that the penalty does not mix tasks: each then takes the step that suits it.
     """
     flat = problem.centred()
+    if not flat.penalised:  # no feature varies
+        return Fit(problem.restored(flat.null()), 0, 0.0, True)
     w = flat.null() if start is None else problem.recentred(start)
-    p, steps = flat.penalised, _steps(flat, by_task)
-    inner = steps[:, :p] if by_task else float(steps[0, 0])
+    p, steps, scale, gradient = flat.penalised, _steps(flat, by_task), flat.scale, flat.gradient(w)
+    inner = steps[:, :1] if by_task else float(steps[0, 0])
     affine = flat.loss == "squared"  # then gradients extrapolate as points do: one per iteration
-    gradient = flat.gradient(w)
     z, slope, momentum, residual, done = w, gradient, 1.0, float("inf"), 0
-    while done < limit and residual > tolerance:
-        done += 1
-        check = done % 10 == 1  # a certificate costs a gradient where gradients do not extrapolate
-        moved = torch.addcmul(z, steps, slope, value=-1)
-        moved[:, :p] = prox(moved[:, :p], inner)
-        after = flat.gradient(moved) if affine or check else slope
-        pulled, change = (z - moved).div_(steps), moved - w
-        if check:
-            residual = float((pulled + after - slope).norm()) / flat.scale
-        uphill = float(torch.dot(pulled.view(-1), change.view(-1))) > 0
-        before, momentum = (1.0, 1.0) if uphill else (momentum, (1 + sqrt(1 + 4 * momentum**2)) / 2)
-        ahead = (before - 1) / momentum
-        z = torch.add(moved, change, alpha=ahead)
-        slope = torch.lerp(gradient, after, 1 + ahead) if affine else flat.gradient(z)
-        w, gradient = moved, after
-    fit = Fit(problem.recentred(w, back=True), done, residual, residual <= tolerance)
+    with torch.inference_mode():  # a fifth of an iteration on small problems is bookkeeping
+        while done < limit and residual > tolerance:
+            done += 1
+            check = done % 10 == 1  # where gradients do not extrapolate, a certificate costs one
+            moved = torch.addcmul(z, steps, slope, value=-1)
+            if flat.intercept:
+                moved[:, :p] = prox(moved[:, :p], inner)
+            else:
+                moved = prox(moved, inner)
+            after = flat.gradient(moved) if affine or check else slope
+            pulled, change = (z - moved).div_(steps), moved - w
+            if check:
+                residual = float((pulled + after - slope).norm()) / scale
+            uphill = float(torch.dot(pulled.view(-1), change.view(-1))) > 0
+            before = 1.0 if uphill else momentum
+            momentum = 1.0 if uphill else (1 + sqrt(1 + 4 * momentum**2)) / 2
+            ahead = (before - 1) / momentum
+            z = torch.add(moved, change, alpha=ahead)
+            slope = torch.lerp(gradient, after, 1 + ahead) if affine else flat.gradient(z)
+            w, gradient = moved, after
+    fit = Fit(problem.restored(w.clone()), done, residual, residual <= tolerance)
     return fit.checked(tolerance)
 
 

@@ -125,7 +125,7 @@ def _newton(
         w = w + size * step
         slope = gradient(w)
         residual = float(slope.norm()) / flat.scale
-    fit = Fit(problem.recentred(w, back=True), done, residual, residual <= tolerance)
+    fit = Fit(problem.restored(w), done, residual, residual <= tolerance)
     return fit.checked(tolerance)
 
 
