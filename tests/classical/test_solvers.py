@@ -22,6 +22,7 @@ from tacit.classical import (
     trace_norm,
 )
 from tacit.classical.proximal import TRACE, minimise
+from tacit.classical.solvers import _direction
 from tacit.errors import TacitError
 from tests.classical.cases import KINDS, generated, random_models, rows_of
 
@@ -124,6 +125,16 @@ def test_logistic_ridge_equals_scikit_learn_task_by_task(intercept):
         np.testing.assert_allclose(fit.w[k, : problem.penalised], model.coef_[0], atol=1e-5)
         if intercept:
             np.testing.assert_allclose(fit.w[k, -1], model.intercept_[0], atol=1e-5)
+
+
+def test_a_newton_step_solves_the_whole_system_with_the_intercept():
+    problem = generated("binary", [20, 45, 31], features=4)
+    w, rhs = random_models(problem), random_models(problem, seed=2)
+    keep = torch.diag(torch.tensor([0.3] * 4 + [0.0], dtype=torch.float64))
+    expected = torch.linalg.solve(problem.hessian(w) + keep, rhs)
+    eye = torch.eye(4, dtype=torch.float64)
+    step = _direction(problem, w, rhs, lambda a, b: torch.linalg.solve(a + 0.3 * eye, b))
+    torch.testing.assert_close(step, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_lasso_equals_scikit_learn_task_by_task():
