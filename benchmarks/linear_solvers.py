@@ -2,12 +2,13 @@
 
     python benchmarks/linear_solvers.py [--data DIR]
 
-139 schools, 15 362 students, 27 features and an intercept. *Plain loop*: the same algorithm as it
-is usually written in torch, for the same number of iterations: the gradient of one task after the
-other from its rows, then a singular value decomposition. *Lean loop*: our solver, Gram matrices and
-all, with nothing changed but the gradient, one task after the other in numpy, which spends less
-per call than torch: the best loop we found. `school/school.mat` is read from DIR or TACIT_DATA;
-without it rows of the same shape are generated, which the table says. One core for all.
+139 schools, 15 362 students, 27 features (the two percentages standardised) and an intercept; one
+core for all. *Plain loop*: the same algorithm as it is usually written in torch, for the same
+number of iterations: the gradient of one task after the other from its rows, then a singular value
+decomposition. *Lean loop*: our solver, Gram matrices and all, with nothing changed but the
+gradient, one task after the other in numpy, which spends less per call than torch: the best loop
+we found. `school/school.mat` is read from DIR or TACIT_DATA; without it rows of the same shape are
+generated, which the table says.
 """
 
 from __future__ import annotations

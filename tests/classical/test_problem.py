@@ -52,7 +52,7 @@ def test_rows_and_gram_give_the_same_gradient_and_a_valid_bound(kind):
         flat = problem.centred()
         largest = torch.linalg.eigvalsh(flat.hessian(w_zeros(flat))[:, :6, :6])[:, -1]
         assert (flat.lipschitz >= largest - 1e-12).all()
-        assert (flat.lipschitz <= 1.11 * largest + 1e-12).all()
+        assert (flat.lipschitz <= 1.21 * largest + 1e-12).all()
 
 
 def test_pieces_stay_small_however_unequal_tasks_are():

@@ -372,6 +372,8 @@ def test_strengths_and_rows_are_checked():
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(TacitError, match="positive number"):
             ridge(problem, bad)
+    with pytest.raises(TacitError, match="zero or more"):
+        relationship(problem, 0.1, ridge=-1.0)
     with pytest.raises(TacitError, match="task 0 has no rows"):
         trace_norm(problem.subset(torch.arange(7) >= 3), 0.1)
     with pytest.raises(TacitError, match="take a larger one"):

@@ -10,7 +10,7 @@ Completion." SIAM Journal on Optimization 20(4), 2010.
 | paper                                                    | here                            |
 |----------------------------------------------------------|---------------------------------|
 | Beck & Teboulle (4.1)–(4.3): FISTA, constant step        | `minimise`                      |
-| O'Donoghue & Candès §3.2: restart, gradient scheme       | `minimise`, `uphill`            |
+| O'Donoghue & Candès: restart, gradient scheme            | `minimise`, `uphill`            |
 | Cai, Candès & Shen Theorem 2.1: singular values shrunk   | `TRACE.prox`                    |
 | prox of ½‖·‖²_*: shrunk by t times the trace norm left   | `squared_trace_prox`            |
 | prox of ‖·‖_{2,1} and ‖·‖₁                               | `GROUP.prox`, `L1.prox`         |

@@ -20,8 +20,8 @@ Learning." UAI 2010.
 | pull/2 Σ ‖w_k − w̄‖² + strength/2 Σ ‖w̄‖² (Evgeniou & Pontil)      | `mean_regularised` |
 | strength ‖W‖_* (Argyriou et al.; Ji & Ye)                        | `trace_norm`       |
 | strength ‖W‖_{2,1}, a group is a feature (Obozinski et al.)      | `group_sparse`     |
-| ridge/2 ‖W‖² + strength/2 tr(WᵀΩ⁻¹W) (Zhang & Yeung (7))         | `relationship`     |
-| Ω = (WWᵀ)^½ / tr (WWᵀ)^½ (Zhang & Yeung (13))                    | `task_covariance`  |
+| ridge/2 ‖W‖² + strength/2 tr(WᵀΩ⁻¹W), tr Ω = 1 (Zhang & Yeung)   | `relationship`     |
+| Ω = (WWᵀ)^½ / tr (WWᵀ)^½ (Zhang & Yeung)                         | `task_covariance`  |
 
 Zhang & Yeung alternate between W and Ω. Their problem is convex in both together and its minimum
 over Ω is known, `min tr(WᵀΩ⁻¹W) = ‖W‖²_*`; so we minimise over W alone, with the squared trace norm
@@ -181,6 +181,8 @@ def relationship(
 ) -> Fit:
     """Models with a covariance between tasks that is learned; `task_covariance` gives it."""
     _check(problem, strength=strength)
+    if not 0 <= ridge < float("inf"):
+        raise TacitError(f"ridge is {ridge}: it must be zero or more")
 
     def prox(v: Tensor, t: Step) -> Tensor:
         shorter = 1 + ridge * t  # ½‖w − v‖² + t·ridge/2 ‖w‖² is one square around v/shorter
