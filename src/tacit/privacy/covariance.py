@@ -88,7 +88,8 @@ def unflatten(vector: Tensor, d: int) -> Tensor:
 
 def _weights(d: int, like: Tensor) -> Tensor:
     rows, columns = torch.triu_indices(d, d, device=like.device)
-    return torch.where(rows == columns, 1.0, math.sqrt(2)).to(like.dtype)
+    beside = torch.ones_like(rows, dtype=like.dtype) * math.sqrt(2)  # √2 in the precision asked for
+    return torch.where(rows == columns, torch.ones_like(beside), beside)
 
 
 def moved(neighbours: Neighbours) -> float:
