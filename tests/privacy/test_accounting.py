@@ -157,16 +157,16 @@ def test_theorem_1_is_an_upper_bound_for_full_participation(epsilon, rounds, del
 def test_affordable_is_the_last_count_that_fits():
     release = Release(Poisson(0.5), 10.0)
     before = {Release(Poisson(0.5), 4.0): 2}
-    most = affordable(before, release, 1.5, 1e-3, "add-remove", 10_000)
+    most = affordable(before, [release] * 10_000, 1.5, 1e-3, "add-remove")
     within = spent({**before, release: most}, 1e-3, "add-remove").epsilon
     beyond = spent({**before, release: most + 1}, 1e-3, "add-remove").epsilon
     assert within <= 1.5 < beyond
-    assert affordable(before, release, 0.01, 1e-3, "add-remove", 100) == 0
+    assert affordable(before, [release] * 100, 0.01, 1e-3, "add-remove") == 0
 
 
 def test_growth_for_display_is_close_and_ends_exact():
     release = Release(Poisson(0.5), 10.0)
-    curve = growth(release, 300, 1e-3, "add-remove")
+    curve = growth([release] * 300, 1e-3, "add-remove")
     assert curve[0] == 0
     assert len(curve) == 301
     assert curve[300] == pytest.approx(spent({release: 300}, 1e-3, "add-remove").epsilon)

@@ -103,8 +103,7 @@ class Problem:
         within = torch.arange(len(self.y), device=self.x.device) - self.offsets[self.owner]
         place = first[self.owner] * size + within
         owner = torch.arange(self.tasks, device=self.x.device).repeat_interleave(each)
-        x = self.x.new_zeros(len(owner) * size, self.x.shape[1])
-        x[place] = self.x
+        x = self.x.new_zeros(len(owner) * size, self.x.shape[1]).index_copy_(0, place, self.x)
         return x.unflatten(0, (len(owner), size)), owner, place
 
     def scores(self, w: Tensor) -> Tensor:
@@ -179,7 +178,7 @@ class Problem:
         """
         p, bound = self.penalised, 1.0 if self.loss == "squared" else 0.25
         if self.gram is not None:
-            return bound * torch.linalg.eigvalsh(self.gram[:, :p, :p])[:, -1].clamp_min(0)
+            return bound * _largest(self.gram[:, :p, :p])
         v = w_zeros(self)
         v[:, :p] = torch.randn(v[:, :p].shape, generator=torch.Generator().manual_seed(0))
         for _ in range(30):
@@ -187,6 +186,15 @@ class Problem:
             v = self._sums(self.scores(v))
             v[:, p:] = 0.0
         return 1.2 * bound * v.norm(dim=1)
+
+    @cached_property
+    def steepest(self) -> float:
+        """The largest of `lipschitz`, from the few tasks whose Gram matrix is long enough."""
+        if self.gram is None or self.loss != "squared":
+            return float(self.lipschitz.max())
+        gram = self.gram[:, : self.penalised, : self.penalised]
+        length = gram.norm(dim=(1, 2))  # at least the largest eigenvalue
+        return float(_largest(gram[length >= _largest(gram[length.argmax()])]).max())
 
     # --- the fit without features, and rows seen from their task's mean ---
 
@@ -210,13 +218,14 @@ class Problem:
     @cached_property
     def varying(self) -> Tensor:
         """The features [indices] that differ between rows of at least one task."""
-        x = self.x[:, : self.penalised]
-        return (x != x[self.offsets[self.owner]]).any(dim=0).nonzero().flatten()
+        first = self.x.index_select(0, self.offsets[self.owner])
+        differs = (self.x != first).view(torch.uint8)  # `any` of booleans is slower
+        return differs.amax(dim=0).nonzero().flatten()
 
     @cached_property
     def centres(self) -> Tensor:
         """The mean of the varying features of each task."""
-        return self.means(self.x[:, self.varying])
+        return self.means(self.x)[:, self.varying]
 
     def centred(self) -> Problem:
         """The same problem with each task's features centred; the same weights, other intercepts.
@@ -228,7 +237,8 @@ class Problem:
         """
         if not self.intercept:
             return self
-        x = self.x[:, self.varying] - self.centres[self.owner]
+        x = self.x.gather(1, self.varying.expand(len(self.x), -1))
+        x -= self.centres.index_select(0, self.owner)
         if self.loss == "squared":
             return replace(self, x=x, y=self.y - self.means(self.y)[self.owner], intercept=False)
         return replace(self, x=torch.cat([x, self.x[:, -1:]], dim=1))
@@ -273,3 +283,8 @@ class Problem:
 def w_zeros(problem: Problem) -> Tensor:
     """Models that are zero everywhere [tasks, features]."""
     return problem.x.new_zeros(problem.tasks, problem.x.shape[1])
+
+
+def _largest(gram: Tensor) -> Tensor:
+    """The largest eigenvalue of each matrix."""
+    return torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0)

@@ -98,15 +98,15 @@ def minimise(
             else:
                 moved = prox(moved, inner)
             after = flat.gradient(moved) if affine or check else slope
-            pulled, change = (z - moved).div_(steps), moved - w
+            pulled = (z - moved).div_(steps)
             if check:
                 residual = float((pulled + after - slope).norm()) / scale
-            uphill = float(torch.dot(pulled.view(-1), change.view(-1))) > 0
+            uphill = float(torch.dot(pulled.view(-1), (moved - w).view(-1))) > 0
             before = 1.0 if uphill else momentum
             momentum = 1.0 if uphill else (1 + sqrt(1 + 4 * momentum**2)) / 2
-            ahead = (before - 1) / momentum
-            z = torch.add(moved, change, alpha=ahead)
-            slope = torch.lerp(gradient, after, 1 + ahead) if affine else flat.gradient(z)
+            reach = 1 + (before - 1) / momentum
+            z = torch.lerp(w, moved, reach)
+            slope = torch.lerp(gradient, after, reach) if affine else flat.gradient(z)
             w, gradient = moved, after
     fit = Fit(problem.restored(w.clone()), done, residual, residual <= tolerance)
     return fit.checked(tolerance)
@@ -117,7 +117,7 @@ def _steps(problem: Problem, by_task: bool) -> Tensor:
 
     Rows are centred, so the bound on the curvature has no entry between feature and intercept.
     """
-    lipschitz = problem.lipschitz if by_task else problem.lipschitz.max().expand(problem.tasks)
+    lipschitz = problem.lipschitz if by_task else problem.x.new_full((problem.tasks,), problem.steepest)
     steps = torch.where(lipschitz > 0, 1 / lipschitz, 1.0).unsqueeze(1)
     steps = steps.repeat(1, problem.x.shape[1])
     if problem.intercept:
@@ -138,13 +138,13 @@ def _spectral(v: Tensor, kept: Callable[[Tensor], Tensor]) -> Tensor:
     """
     tall = v.shape[0] >= v.shape[1]
     squares, basis = torch.linalg.eigh(v.mT @ v if tall else v @ v.mT)
-    share = kept(squares.clamp_min(1e-300).sqrt_())
+    share = kept(squares.clamp_min_(1e-300).sqrt_())
     onto = (basis * share) @ basis.mT
     return v @ onto if tall else onto @ v
 
 
 def trace_prox(v: Tensor, t: Step) -> Tensor:
-    return _spectral(v, lambda values: (1 - t / values).clamp_min_(0))
+    return _spectral(v, lambda values: (values - t).clamp_min_(0).div_(values))
 
 
 def squared_trace_prox(v: Tensor, t: Step) -> Tensor:
@@ -157,7 +157,7 @@ def squared_trace_prox(v: Tensor, t: Step) -> Tensor:
     def kept(values: Tensor) -> Tensor:
         left = torch.arange(1, len(values) + 1, device=values.device)
         by = (t * values.flip(0).cumsum(0) / (1 + t * left)).max()
-        return (1 - by / values).clamp_min_(0)
+        return (values - by).clamp_min_(0).div_(values)
 
     return _spectral(v, kept)
 

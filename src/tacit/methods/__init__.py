@@ -1,6 +1,14 @@
 """One file per algorithm; this table is what `tacit methods` and configuration files know."""
 
-from tacit.methods.base import BillboardMethod, Board, Method, RelatedMethod, State
+from tacit.methods.base import (
+    BillboardMethod,
+    Board,
+    Method,
+    OnBillboard,
+    RelatedMethod,
+    State,
+    TrainedMethod,
+)
 from tacit.methods.ditto import Ditto
 from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedprox import FedProx
@@ -10,6 +18,7 @@ from tacit.methods.naive import NaiveDP
 from tacit.methods.pfedme import PFedMe
 from tacit.methods.pmtl import PMTL
 from tacit.methods.ppsgd import PPSGD
+from tacit.methods.prior import SharedPrior
 from tacit.methods.related import RelatedPMTL
 from tacit.methods.server import Server
 
@@ -22,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "fedrep": FedRep,
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "prior": SharedPrior,
     "local": Local,
     "naive": NaiveDP,
 }
@@ -39,9 +49,12 @@ __all__ = [
     "Local",
     "Method",
     "NaiveDP",
+    "OnBillboard",
     "PFedMe",
     "RelatedMethod",
     "RelatedPMTL",
     "Server",
+    "SharedPrior",
     "State",
+    "TrainedMethod",
 ]

@@ -26,6 +26,8 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
+from tacit.privacy.channel import PrintedWishart
+from tacit.privacy.moments import Moments
 from tacit.relation import Relation
 
 if TYPE_CHECKING:
@@ -39,11 +41,14 @@ State = dict[str, Tensor]
 class Board:
     """The billboard: public tensors by name, and the number of rounds published so far.
 
-    Inside `client`, `round` is a tensor like all others: compute with it, do not branch on it.
+    Inside `client` and `publish`, numbers are tensors like all others: compute with them, do not
+    branch on them.
     """
 
     tensors: dict[str, Tensor]
     round: int = 0
+    noise: float = 0.0
+    """Standard deviation of this round's noise in each number of the release, in clips; public."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -61,15 +66,6 @@ class Method(ABC):
     personal_is_public: ClassVar[bool] = False
     """Whether the personal models themselves are published (with noise)."""
 
-    lr: float = 0.1
-    """Step size of local SGD (η)."""
-    local_steps: int = 5
-    """Local SGD steps per round (E)."""
-    batch: int | None = 20
-    """Rows per local step; None for all rows of the task."""
-    halve_every: int | None = None
-    """Halve the step size after so many rounds."""
-
     def __post_init__(self) -> None:
         # A method is its hyperparameters: plain values only, so that it can neither carry data
         # from one call to the next nor be changed while it runs.
@@ -81,12 +77,6 @@ class Method(ABC):
                 raise TacitError(
                     f"{field.name}={value!r} is no plain value: a method holds numbers and words"
                 )
-        self._require("lr", self.lr > 0, "a positive number")
-        self._require("local_steps", self.local_steps >= 1, "at least 1")
-        self._require("batch", self.batch is None or self.batch >= 1, "at least 1, or None")
-        self._require(
-            "halve_every", self.halve_every is None or self.halve_every >= 1, "at least 1, or None"
-        )
 
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -96,19 +86,18 @@ class Method(ABC):
 
     @property
     def steps(self) -> int:
-        """Batches a task needs per round; more than `local_steps` if it trains several models."""
-        return self.local_steps
+        """Batches a task needs per round."""
+        return 1
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of a batch; None for all rows of the task."""
+        return None
 
     @property
     def gradients(self) -> int:
         """Gradients a task computes per round; decides whether tracing the client step pays."""
         return self.steps
-
-    def rate(self, board: Board) -> float | Tensor:
-        """The step size in this round."""
-        if self.halve_every is None:
-            return self.lr
-        return self.lr * 0.5 ** (board.round // self.halve_every)
 
     @abstractmethod
     def board(self, model: FlatModel) -> dict[str, Tensor]:
@@ -132,9 +121,59 @@ class Method(ABC):
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         """The parameters this task predicts with."""
 
+    @property
+    def settles(self) -> bool:
+        """Whether tasks take a step of their own after the last round."""
+        return type(self).settle is not Method.settle
+
+    def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
+        """What a task does with the last billboard and all its rows, for itself alone.
+
+        May run again on the state that it left (after a crash), and must then give the same.
+        """
+        return state
+
 
 @dataclass(frozen=True, kw_only=True)
-class BillboardMethod(Method):
+class TrainedMethod(Method):
+    """A method whose tasks train by stochastic gradient descent."""
+
+    lr: float = 0.1
+    """Step size of local SGD (η)."""
+    local_steps: int = 5
+    """Local SGD steps per round (E)."""
+    batch: int | None = 20
+    """Rows per local step; None for all rows of the task."""
+    halve_every: int | None = None
+    """Halve the step size after so many rounds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("lr", self.lr > 0, "a positive number")
+        self._require("local_steps", self.local_steps >= 1, "at least 1")
+        self._require("batch", self.batch is None or self.batch >= 1, "at least 1, or None")
+        self._require(
+            "halve_every", self.halve_every is None or self.halve_every >= 1, "at least 1, or None"
+        )
+
+    @property
+    def steps(self) -> int:
+        """More than `local_steps` if a task trains several models."""
+        return self.local_steps
+
+    @property
+    def rows(self) -> int | None:
+        return self.batch
+
+    def rate(self, board: Board) -> float | Tensor:
+        """The step size in this round."""
+        if self.halve_every is None:
+            return self.lr
+        return self.lr * 0.5 ** (board.round // self.halve_every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnBillboard(Method):
     """A method whose tasks speak only through bounded, noised sums: private by construction."""
 
     channel = "billboard"
@@ -149,6 +188,24 @@ class BillboardMethod(Method):
         self._require("clip", self.clip > 0 and not math.isnan(self.clip), "a positive number")
         inside = self.clip_quantile is None or 0 < self.clip_quantile < 1
         self._require("clip_quantile", inside, "between 0 and 1, or None")
+
+    @property
+    def moments(self) -> Moments | None:
+        """Which moments of the contributions are released; None for their mean alone."""
+        return None
+
+    def weights(self, rounds: int) -> tuple[float, ...] | None:
+        """How the budget is spread over the rounds: relative precision; None for evenly."""
+        return None
+
+    def printed(self, rounds: int, epsilon: float, delta: float) -> PrintedWishart | None:
+        """A refuted mechanism to run in the place of Gaussian noise, as a paper prints it."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BillboardMethod(OnBillboard, TrainedMethod):
+    """A method on the billboard whose tasks train by gradient descent."""
 
 
 @dataclass(frozen=True, kw_only=True)

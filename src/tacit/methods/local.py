@@ -13,11 +13,11 @@ from torch import Tensor
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
-from tacit.methods.base import Board, Method, State
+from tacit.methods.base import Board, State, TrainedMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Method):
+class Local(TrainedMethod):
     """Purely local training."""
 
     channel = "nothing"

@@ -7,7 +7,7 @@ from torch import nn
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.models.cnn import celeba_cnn, femnist_cnn
-from tacit.models.linear import linear, mlp
+from tacit.models.linear import linear, mlp, without_intercept
 from tacit.models.words import BagOfWords, bag
 
 
@@ -33,7 +33,8 @@ def _square(federation: Federation, name: str) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-MODELS = {"linear": linear, "mlp": mlp, "cnn": cnn, "celeba-cnn": faces, "bag": bag}
+MODELS = {"linear": linear,
+    "linear-no-intercept": without_intercept, "mlp": mlp, "cnn": cnn, "celeba-cnn": faces, "bag": bag}
 
 __all__ = [
     "MODELS",

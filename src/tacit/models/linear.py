@@ -20,6 +20,14 @@ def linear(federation: Federation) -> nn.Module:
     return layer if len(federation.input_shape) == 1 else nn.Sequential(nn.Flatten(), layer)
 
 
+def without_intercept(federation: Federation) -> nn.Module:
+    """Linear through the origin: for rows and targets that are centred, or made that way."""
+    refuse_words(federation, "linear-no-intercept")
+    layer = nn.Linear(math.prod(federation.input_shape), federation.outputs, bias=False)
+    nn.init.zeros_(layer.weight)
+    return layer if len(federation.input_shape) == 1 else nn.Sequential(nn.Flatten(), layer)
+
+
 def mlp(federation: Federation) -> nn.Module:
     """One hidden layer of 32 units."""
     refuse_words(federation, "mlp")

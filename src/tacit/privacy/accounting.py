@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.privacy.sampling import NEIGHBOURS, Accountant, Neighbours, Sampler
+from tacit.privacy.sampling import NEIGHBOURS, Accountant, Everyone, Neighbours, Sampler
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -49,6 +49,8 @@ class Release:
 
     sampler: Sampler
     noise_multiplier: float
+    replaced: float = 2.0
+    """How far replacing a task moves the sum, in clips (see `moments`)."""
 
     @property
     def published(self) -> int:
@@ -61,7 +63,12 @@ class Release:
         return self.sampler.event(self.noise_multiplier)
 
     def to_json(self) -> dict[str, Any]:
-        return {"noise_multiplier": self.noise_multiplier, "sampling": self.sampler.to_json()}
+        shorter = {"replaced": self.replaced} if self.replaced != 2.0 else {}
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "sampling": self.sampler.to_json(),
+            **shorter,
+        }
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ def _compose(
         "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
         "replace": dp_accounting.NeighboringRelation.REPLACE_ONE,
     }[neighbours]
+    releases = _merged(releases, neighbours)
     accountant = (
         pld.PLDAccountant(relation, _interval(releases, neighbours))
         if name == "PLD"
@@ -134,6 +142,28 @@ def _compose(
         return math.inf  # too little noise for this accountant; the next one may still have a bound
     finally:
         logger.setLevel(level)
+
+
+def _merged(
+    releases: frozenset[tuple[Booked, int]], neighbours: Neighbours
+) -> frozenset[tuple[Booked, int]]:
+    """Releases over all tasks as the one Gaussian release that they are together.
+
+    Exact: noise z_t on sums that move together is one sum with noise (Σ 1/z_t²)^(−1/2). Where
+    replacing moves the sum by less than two clips, the noise is worth accordingly more; after a
+    sampled cohort that is not claimed, and two is charged.
+    """
+    rest, precision = [], 0.0
+    for release, count in releases:
+        if isinstance(release, Release) and release.sampler.everyone:
+            worth = release.noise_multiplier
+            worth *= 2 / release.replaced if neighbours == "replace" else 1
+            precision += count / worth**2
+        else:
+            rest.append((release, count))
+    if precision:
+        rest.append((Release(Everyone(), precision**-0.5), 1))
+    return frozenset(rest)
 
 
 def _interval(releases: frozenset[tuple[Booked, int]], neighbours: Neighbours) -> float:
@@ -155,36 +185,36 @@ def check_neighbours(neighbours: str) -> None:
 
 def affordable(
     so_far: Mapping[B, int],
-    release: Release,
+    coming: Sequence[Release],
     budget: float,
     delta: float,
     neighbours: Neighbours,
-    at_most: int,
 ) -> int:
-    """How many more such releases fit into the budget (searched up to `at_most`)."""
+    """How many of the coming releases fit into the budget, in their order."""
 
     def fits(more: int) -> bool:
         total: Counter[Booked] = Counter(dict[Booked, int](so_far.items()))
-        total[release] += more
+        total.update(coming[:more])
         return spent(total, delta, neighbours).epsilon <= budget
 
-    if fits(at_most):
-        return at_most
-    low, high = 0, at_most  # fits(low) or low == 0; not fits(high)
+    if fits(len(coming)):
+        return len(coming)
+    low, high = 0, len(coming)  # fits(low) or low == 0; not fits(high)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low if low and fits(low) else 0
 
 
-def growth(release: Release, most: int, delta: float, neighbours: Neighbours) -> list[float]:
-    """ε after 0, 1, …, `most` releases, for display while a run goes on.
+def growth(releases: Sequence[Release], delta: float, neighbours: Neighbours) -> list[float]:
+    """ε after 0, 1, … of these releases, for display while a run goes on.
 
     Exact at a few counts and interpolated between them (ε is close to a power of the count). A
     guarantee is never interpolated: it is computed from the ledger.
     """
+    most = len(releases)
     exact = sorted({1, *(max(1, round(most * share)) for share in (0.01, 0.1, 0.3, 0.6, 1))})
-    known = [spent({release: n}, delta, neighbours).epsilon for n in exact]
+    known = [spent(Counter(releases[:n]), delta, neighbours).epsilon for n in exact]
     if not all(0 < epsilon < math.inf for epsilon in known):
         return [0.0] + [math.inf] * most
     counts = np.arange(1, most + 1)

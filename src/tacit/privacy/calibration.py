@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, spent
@@ -11,12 +12,25 @@ from tacit.privacy.sampling import Neighbours, Sampler
 
 
 def noise_for(
-    epsilon: float, delta: float, sampler: Sampler, releases: int, neighbours: Neighbours
+    epsilon: float,
+    delta: float,
+    sampler: Sampler,
+    releases: int,
+    neighbours: Neighbours,
+    *,
+    weights: Sequence[float] | None = None,
+    replaced: float = 2.0,
 ) -> float:
-    """The smallest noise multiplier (to 0.01 %) with which `releases` cost at most `epsilon`."""
+    """The smallest noise multiplier (to 0.01 %) with which `releases` cost at most `epsilon`.
+
+    With `weights`, one for each release, it is the noise of weight one: a release of weight w has
+    noise/w.
+    """
+    shares = Counter([1.0] * releases if weights is None else weights)
 
     def cost(noise: float) -> float:
-        return spent({Release(sampler, noise): releases}, delta, neighbours).epsilon
+        each = {Release(sampler, noise / share, replaced): n for share, n in shares.items()}
+        return spent(each, delta, neighbours).epsilon
 
     return smallest_noise(cost, epsilon, delta, releases)
 

@@ -5,6 +5,9 @@
 With a relation, a clipped contribution is spread over r sums by public loadings of length at most
 one: the r sums together still move by at most γ, so everything below holds for them as one vector.
 
+With `moments`, what is summed of a clipped contribution is not itself but its place among the
+moments, again one vector of bounded length: `privacy.moments` has the bound.
+
 With an adaptive clip (Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 2021) each task also says whether it was within the clip, as +½ or −½, and γ follows a quantile of
 the norms. The bit is one more coordinate of the same release: noise z√(1/(1−s)) on the update and
@@ -34,7 +37,8 @@ al. 2014) the models of all other tasks are jointly (ε, δ)-private for the tas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -42,7 +46,9 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, affordable
+from tacit.privacy.covariance import flatten, printed_scale, wishart_noise
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Randomness
 from tacit.relation import Relation
@@ -69,6 +75,19 @@ class Budget:
     neighbours: Neighbours
 
 
+@dataclass(frozen=True)
+class PrintedWishart:
+    """The noise of MP-MTL as printed; `privacy.covariance` says why it promises nothing."""
+
+    epsilons: tuple[float, ...]
+    sensitivity: Literal["2K", "K2"]
+
+    def noise(self, d: int, clip: float, randomness: Randomness, round: int) -> Tensor:
+        """For a covariance measured in clips, flattened."""
+        scale = printed_scale(clip, self.epsilons[round], self.sensitivity)
+        return flatten(wishart_noise(d, scale, randomness, round)) / clip**2
+
+
 @dataclass
 class Channel:
     """Collects the contributions of a cohort and lets out their noisy mean.
@@ -87,7 +106,31 @@ class Channel:
     relation: Relation | None = None
     quantile: float | None = None
     """Share of contributions that should be within the clip; None keeps the clip as it is."""
+    moments: Moments | None = None
+    """What is summed; None for the contributions themselves."""
+    weights: tuple[float, ...] | None = None
+    """How precise each round's release is, relative to `release`; None for all alike."""
+    printed: PrintedWishart | None = None
+    """A refuted mechanism in the place of the noise: nothing is booked, nothing is promised."""
     _room: int | None = None
+
+    def release_at(self, round: int) -> Release | None:
+        """The release of this round."""
+        if self.release is None or self.weights is None:
+            return self.release
+        noise = self.release.noise_multiplier / self.weights[round]
+        return replace(self.release, noise_multiplier=noise)
+
+    @property
+    def unit(self) -> float:
+        """What contributions are measured in: the clip, or plain numbers where there is none."""
+        return self.clip if math.isfinite(self.clip) else 1.0
+
+    def noise_at(self, round: int) -> float:
+        """Standard deviation of the noise in a coordinate of this round's mean, in units."""
+        release = self.release_at(round)
+        multiplier = 0.0 if release is None else release.noise_multiplier
+        return multiplier / self.sampler.expected(self.tasks)
 
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
@@ -97,13 +140,13 @@ class Channel:
         repeats = self.ledger.has(round) and not self.randomness.secret
         if self.release is not None and self.budget is not None and not repeats:
             if self._room is None:
+                coming = [self.release_at(t) or self.release for t in range(round, rounds)]
                 self._room = len(self.ledger) + affordable(
                     self.ledger.releases(),
-                    self.release,
+                    coming or [self.release],
                     self.budget.epsilon,
                     self.budget.delta,
                     self.budget.neighbours,
-                    max(rounds - round, 1),
                 )
             if len(self.ledger) >= self._room:
                 raise BudgetSpent(
@@ -126,16 +169,21 @@ class Collection:
 
         `tasks` says whose they are; only a relation needs to know.
         """
-        norms = torch.linalg.vector_norm(contributions, dim=1)
-        finite = norms.isfinite()
+        moments, relation = self.__channel.moments, self.__channel.relation
+        d = contributions.shape[1] if moments is None else moments.vector(contributions.shape[1])
+        norms = torch.linalg.vector_norm(contributions[:, :d], dim=1)
+        finite = norms.isfinite() & contributions[:, d:].isfinite().all(dim=1)
         bound = self.__channel.clip * (1 - ROUNDING)
         scale = torch.where(finite, (bound / norms).clamp(max=1.0), 0.0)
         kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
-        weights = scale.to(kept.dtype).unsqueeze(0)
-        if self.__channel.relation is not None:
-            assert tasks is not None
-            weights = weights * self.__channel.relation.loadings[tasks].T
-        total = (weights @ kept).reshape(-1)
+        if moments is not None:
+            total = moments.total(kept, scale.to(kept.dtype) / self.__channel.unit)
+        else:
+            weights = scale.to(kept.dtype).unsqueeze(0)
+            if relation is not None:
+                assert tasks is not None
+                weights = weights * relation.loadings[tasks].T
+            total = (weights @ kept).reshape(-1)
         within = (norms <= self.__channel.clip)[finite]
         self.__within += float(within.sum()) - len(within) / 2
         self.__sum = total if self.__sum is None else self.__sum + total
@@ -146,23 +194,30 @@ class Collection:
 
         `size` is the length of one contribution; with a relation there are as many per sum.
         """
-        channel = self.__channel
+        channel, length = self.__channel, size
         relation, expected = channel.relation, channel.sampler.expected(channel.tasks)
+        moments, release = channel.moments, channel.release_at(self.__round)
+        unit = channel.unit  # an adaptive clip moves below, for the next round
         size *= 1 if relation is None else relation.sums
+        size = size if moments is None else moments.size(length)
         total = torch.zeros(size) if self.__sum is None else self.__sum
         self.__sum = None  # one collection, one release
-        if channel.release is not None:
+        if channel.printed is not None:
+            noise = channel.printed.noise(length, channel.clip, channel.randomness, self.__round)
+            total = total + noise.to(total)
+        if release is not None:
             channel.ledger.book(
                 self.__round,
-                channel.release,
+                release,
                 repeatable=not channel.randomness.secret,
                 clip=channel.clip,
                 size=size,
             )
-            multiplier = channel.release.noise_multiplier
+            multiplier = release.noise_multiplier
             adapts = channel.quantile is not None
             noise = channel.randomness.normal("noise", self.__round, size + adapts)
-            spread = multiplier * channel.clip / math.sqrt(1 - BITS_SHARE if adapts else 1)
+            spread = multiplier / math.sqrt(1 - BITS_SHARE if adapts else 1)
+            spread *= unit if moments is None else 1  # moments are of contributions in clips
             noisy = total.double().cpu() + torch.from_numpy(noise[:size]) * spread
             total = noisy.to(total.dtype).to(total.device)
             if channel.quantile is not None:
@@ -172,4 +227,6 @@ class Collection:
                 channel.clip *= math.exp(-CLIP_STEP * excess)
         if relation is not None:
             total = (total.reshape(relation.sums, -1) * relation.scale.unsqueeze(1)).reshape(-1)
+        if moments is not None:
+            total = moments.read(total, moments.vector(length), unit)
         return total / expected

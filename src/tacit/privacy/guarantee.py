@@ -60,13 +60,24 @@ class Privacy:
     def delta_for(self, tasks: int) -> float:
         return self.delta if self.delta is not None else 1 / (10 * tasks)
 
-    def noise_multiplier(self, sampler: Sampler, rounds: int, tasks: int) -> float:
+    def noise_multiplier(
+        self,
+        sampler: Sampler,
+        rounds: int,
+        tasks: int,
+        *,
+        weights: tuple[float, ...] | None = None,
+        replaced: float = 2.0,
+    ) -> float:
         sampler.accountants(self.neighbours)  # refuses a pair that nobody can account for
         if self.noise is not None:
             return self.noise
         assert self.epsilon is not None
         delta = self.delta_for(tasks)
-        return noise_for(self.epsilon, delta, sampler, rounds, self.neighbours)
+        return noise_for(
+            self.epsilon, delta, sampler, rounds, self.neighbours,
+            weights=weights, replaced=replaced,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +103,8 @@ class Guarantee:
     leaks: tuple[str, ...] = field(default=())
     personal_is_public: bool = False
     """Plain privacy of all models together (naive) instead of privacy from the others (joint)."""
+    refuted: str = ""
+    """Why the noise that was added promises nothing, if a published mechanism does not hold."""
     tuning: str = GIVEN
     """How the settings came about, and whether ε covers it."""
 
@@ -104,6 +117,8 @@ class Guarantee:
     def protects(self) -> str:
         if self.channel == "nothing":
             return "nothing leaves a task"
+        if self.refuted:
+            return f"protects nobody: {self.refuted}"
         if not math.isfinite(self.epsilon):
             return "protects nobody: sums are published without noise"
         if self.personal_is_public:
@@ -172,6 +187,7 @@ class Guarantee:
             "seeded": self.seeded,
             "protects": self.protects,
             "trusts": self.trusts,
+            "refuted": self.refuted,
             "tuning": self.tuning,
             "assumptions": list(self.assumptions),
             "leaks": list(self.leaks),
@@ -191,6 +207,7 @@ def guarantee(
     assumptions: tuple[str, ...] = (),
     leaks: tuple[str, ...] = (),
     personal_is_public: bool = False,
+    refuted: str = "",
 ) -> Guarantee:
     """Read the promise off the booked releases: they, and nothing else, decide ε."""
     if channel == "nothing":
@@ -202,6 +219,12 @@ def guarantee(
         return Guarantee(
             channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, seeded, assumptions,
             leaks,
+        )  # fmt: skip
+    if refuted:
+        # The paper's ε is not repeated: whoever reads a number believes it.
+        return Guarantee(
+            channel, math.inf, None, None, str(sampler), None, 0, None, clip, seeded, assumptions,
+            leaks, refuted=refuted,
         )  # fmt: skip
     delta = privacy.delta_for(tasks)
     total = spent(booked, delta, privacy.neighbours)
@@ -222,7 +245,7 @@ def guarantee(
         assumptions,
         leaks,
         personal_is_public,
-        _chosen_by(sum(runs)) if runs else GIVEN,
+        tuning=_chosen_by(sum(runs)) if runs else GIVEN,
     )
 
 

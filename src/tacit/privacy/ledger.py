@@ -94,7 +94,8 @@ def _booked(entry: dict[str, Any]) -> Booked:
 
 
 def _release(entry: dict[str, Any]) -> Release:
-    return Release(sampler_from_json(entry["sampling"]), entry["noise_multiplier"])
+    sampler = sampler_from_json(entry["sampling"])
+    return Release(sampler, entry["noise_multiplier"], entry.get("replaced", 2.0))
 
 
 def _truncate(path: Path, size: int) -> None:

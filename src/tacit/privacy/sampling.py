@@ -59,6 +59,11 @@ class Sampler(ABC):
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         """One release: Gaussian noise of `noise_multiplier` times the clip on the cohort's sum."""
 
+    @property
+    def everyone(self) -> bool:
+        """Whether every cohort is all tasks, so that nothing is hidden by sampling."""
+        return False
+
     @abstractmethod
     def __str__(self) -> str: ...
 
@@ -92,6 +97,10 @@ class Poisson(Sampler):
             last, block = int(positions[-1]), block + 1
         drawn = np.concatenate(members)
         return drawn[drawn < tasks]
+
+    @property
+    def everyone(self) -> bool:
+        return self.rate == 1
 
     def expected(self, tasks: int) -> float:
         return self.rate * tasks
@@ -157,6 +166,10 @@ class Everyone(Sampler):
     """All tasks in every round."""
 
     name = "everyone"
+
+    @property
+    def everyone(self) -> bool:
+        return True
 
     def draw(self, tasks: int, randomness: Randomness, round: int) -> np.ndarray:
         return np.arange(tasks)

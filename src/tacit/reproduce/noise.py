@@ -38,7 +38,7 @@ class NoiseTable:
             from tacit.privacy.accounting import Release, growth
 
             self._need_accountant(key)
-            curve = growth(Release(sampler, noise), rounds, delta, "add-remove")
+            curve = growth([Release(sampler, noise)] * rounds, delta, "add-remove")
             self._add(key, [round(epsilon, 6) for epsilon in curve])
         return self._known[key]
 

@@ -7,7 +7,7 @@ every task stops when its own validation rows say so: a baseline that overfits w
 
 from __future__ import annotations
 
-from tacit.methods import BillboardMethod, FedAvg
+from tacit.methods import OnBillboard, FedAvg
 from tacit.metrics import Metrics
 from tacit.privacy import Privacy, Sampler
 from tacit.runtime.prepare import prepare
@@ -22,7 +22,7 @@ def global_scores(
     method, rounds = simulation.method, simulation.rounds
     if isinstance(method, FedAvg):
         return simulation.measure(simulation.test_part)
-    clip = method.clip if isinstance(method, BillboardMethod) else 1.0
+    clip = method.clip if isinstance(method, OnBillboard) else 1.0
     average = FedAvg(
         lr=method.lr,
         local_steps=method.local_steps,

@@ -11,7 +11,7 @@ import torch
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import FlatModel
-from tacit.methods import BillboardMethod, Board, Method, RelatedMethod, Server
+from tacit.methods import OnBillboard, Board, Method, RelatedMethod, Server
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
@@ -36,19 +36,27 @@ def prepare(
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out."""
     tasks = len(federation)
     channel = Channel(sampler, tasks, randomness)
+    if isinstance(method, OnBillboard):
+        channel.moments = method.moments
     if isinstance(method, RelatedMethod):
         channel.relation = method.relation(federation).to(device)
-    if privacy is not None and isinstance(method, BillboardMethod):
+    if privacy is not None and isinstance(method, OnBillboard):
         if not math.isfinite(method.clip):
             raise TacitError(
                 "clip must be finite under privacy: an unbounded task cannot be hidden"
             )
-        noise = privacy.noise_multiplier(sampler, rounds, tasks)
-        channel.clip, channel.release = method.clip, Release(sampler, noise)
-        channel.quantile = method.clip_quantile
+        channel.clip, channel.quantile = method.clip, method.clip_quantile
+        delta = privacy.delta_for(tasks)
+        channel.printed = method.printed(rounds, privacy.epsilon or math.inf, delta)
         channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
+        if channel.printed is None:
+            channel.weights = method.weights(rounds)
+            replaced = 2.0 if channel.moments is None else channel.moments.replaced
+            noise = privacy.noise_multiplier(
+                sampler, rounds, tasks, weights=channel.weights, replaced=replaced
+            )
+            channel.release = Release(sampler, noise, replaced)
         if privacy.epsilon is not None:
-            delta = privacy.delta_for(tasks)
             channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
     board = Board(first_board(method, model, channel.relation))
     if isinstance(method, RelatedMethod) and channel.relation is not None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tacit import metrics
 from tacit.federation import Federation, Part
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
+from tacit.privacy.covariance import WISHART_REFUTED
 from tacit.runtime.models import predict, save_models
 from tacit.runtime.personalise import Personalised
 from tacit.runtime.simulate import Simulation
@@ -55,6 +56,7 @@ class Run:
             leaks=federation.leaks,
             # Models that a task went on training are its own again, and public no longer.
             personal_is_public=simulation.method.personal_is_public and not personalised.chosen,
+            refuted=WISHART_REFUTED if channel.printed is not None else "",
         )
         part = simulation.test_part
         kept = personalised.models if personalised.chosen else simulation.personal

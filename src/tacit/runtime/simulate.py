@@ -25,7 +25,7 @@ from tacit.local.batches import Batches, draw, round_up
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
 from tacit.local.together import Together, fixed
-from tacit.methods.base import BillboardMethod, Board, Method, RelatedMethod, State
+from tacit.methods.base import OnBillboard, Board, Method, RelatedMethod, State
 from tacit.methods.server import Server
 from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.randomness import Randomness
@@ -44,6 +44,8 @@ TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer."""
 
 OnRound = Callable[[int, dict[str, Any]], None]
+Public = tuple[dict[str, Tensor], Any, Any]
+"""The billboard as tensors, in the order of `Board`'s fields."""
 
 
 class Simulation:
@@ -76,7 +78,8 @@ class Simulation:
         self._contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
-        mean = model.start.new_zeros(sums * self._contribution_size)
+        size, moments = self._contribution_size, channel.moments
+        mean = model.start.new_zeros(sums * size if moments is None else moments.size(size))
         self._publish = fixed(self._next, public, mean)
         state = fixed(
             lambda public, place: method.state(model, self._read(Board(*public), place)),
@@ -117,13 +120,33 @@ class Simulation:
             # Without a seed, a round that is lost would have to be paid for again.
             late = time.monotonic() - saved > SAVE_EVERY_SECONDS
             save = late or self.randomness.secret or self.board.round == self.rounds
-            notes = {
-                "curve": self.curve,
-                "dropped": self.channel.dropped,
-                "clip": self.channel.clip if math.isfinite(self.channel.clip) else None,
-            }
-            self.store.settle(self.board, notes, save=save)
+            self.store.settle(self.board, self._notes, save=save)
             saved = time.monotonic() if save else saved
+        if self.method.settles:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Every task's own step after the last round: nothing leaves it any more."""
+        public = self._public(self.shown)
+        settle: Together = self.model.traced.setdefault(
+            ("settle", self.method), Together(self._settled, trace=False)
+        )
+        everyone = torch.arange(len(self.federation), device=self.device)
+        with threads_for(self.in_flight):
+            for tasks in self._chunks(everyone):
+                batches = draw(self.federation.train, tasks, 1, None, 0)
+                places = self._places[tasks]
+                states = self.store.take(tasks, self._newcomers(public, places))
+                self.store.put(tasks, settle(public, (states, batches, places)))
+        self.store.settle(self.board, self._notes, save=True)
+
+    @property
+    def _notes(self) -> dict[str, Any]:
+        return {
+            "curve": self.curve,
+            "dropped": self.channel.dropped,
+            "clip": self.channel.clip if math.isfinite(self.channel.clip) else None,
+        }
 
     def resume(self) -> None:
         """Go on from the last saved round of the store's folder, if there is one."""
@@ -139,14 +162,14 @@ class Simulation:
     def _round(self, board: Board) -> Board:
         """One round: the only code that sees tasks' contributions, and it hands them on unread."""
         method = self.method
-        speaks = isinstance(method, BillboardMethod)
+        speaks = isinstance(method, OnBillboard)
         collection = self.channel.open(board.round, self.rounds) if speaks else None
         cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
         public = self._public(board)
         key = self.randomness.key("batches", board.round)
         for number, tasks in enumerate(self._chunks(cohort)):
             filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
-            batches = draw(self.federation.train, filled, method.steps, method.batch, key)
+            batches = draw(self.federation.train, filled, method.steps, method.rows, key)
             places = self._places[filled]
             states = self.store.take(filled, self._newcomers(public, places))
             with self.layers_random("layers", board.round, number):
@@ -160,10 +183,12 @@ class Simulation:
         mean = collection.publishable(self._contribution_size).to(self.device)
         return Board(self._publish(public, mean), board.round + 1)
 
-    def _public(self, board: Board) -> tuple[dict[str, Tensor], Tensor]:
-        return board.tensors, torch.tensor(board.round, device=self.device)
+    def _public(self, board: Board) -> Public:
+        noise = self.channel.noise_at(min(board.round, self.rounds - 1))
+        numbers = (torch.tensor(number, device=self.device) for number in (board.round, noise))
+        return (board.tensors, *numbers)
 
-    def _next(self, public: tuple[dict[str, Tensor], Any], mean: Tensor) -> dict[str, Tensor]:
+    def _next(self, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
         board = Board(*public)
         return self._server.step(board, self.method.publish(board, mean))
@@ -172,19 +197,24 @@ class Simulation:
         """The billboard as the task in this place reads it."""
         return self.method.read(board, place) if isinstance(self.method, RelatedMethod) else board
 
-    def _newcomers(self, public: tuple[dict[str, Tensor], Any], places: Tensor) -> State:
+    def _newcomers(self, public: Public, places: Tensor) -> State:
         return self._fresh(public, places if self.channel.relation is not None else places[0])
 
     def _client(
-        self, public: tuple[dict[str, Tensor], Any], own: tuple[State, Batches, Tensor]
+        self, public: Public, own: tuple[State, Batches, Tensor]
     ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
         state, batches, place = own
         board = self._read(Board(*public), place)
         return self.method.client(self.model, board, state, batches)
 
+    def _settled(self, public: Public, own: tuple[State, Batches, Tensor]) -> State:
+        state, batches, place = own
+        board = self._read(Board(*public), place)
+        return self.method.settle(self.model, board, state, batches)
+
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
-        if self.method.batch is None and len(cohort) > self.chunk:
+        if self.method.rows is None and len(cohort) > self.chunk:
             # Full batches are padded to the largest task of a chunk: keep equals together.
             cohort = cohort[torch.argsort(self.federation.train.count(cohort), stable=True)]
         return iter(cohort.split(self.chunk)) if len(cohort) else iter(())
@@ -207,7 +237,7 @@ class Simulation:
         a local step of a chunk has in flight.
         """
         method, train = self.method, self.federation.train
-        rows = method.batch or int(train.counts.max())
+        rows = method.rows or int(train.counts.max())
         few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
         activations = self._activations = self.model.check(few, self.federation.outputs)
         place = self._places[:1].expand(2, -1)

@@ -14,7 +14,7 @@ from tacit.federation import Federation
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.local.recipes import RECIPES
-from tacit.methods import METHODS, BillboardMethod, Method
+from tacit.methods import METHODS, OnBillboard, Method
 from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.runtime.progress import Bar, Progress, silent
@@ -38,7 +38,7 @@ def check(
         raise TacitError("there is only one task, so there is nobody to learn from")
     if patience is not None and patience < 1:
         raise TacitError(f"patience={patience!r}: at least 1 is needed")
-    if patience is not None and privacy is not None and isinstance(method, BillboardMethod):
+    if patience is not None and privacy is not None and isinstance(method, OnBillboard):
         raise TacitError(
             "early stopping looks at all tasks without noise, which no budget covers: leave "
             "patience out, or run without privacy"

@@ -18,7 +18,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
-from tacit.methods import BillboardMethod, Method, Server
+from tacit.methods import OnBillboard, Method, Server
 from tacit.models import linear
 from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
@@ -128,12 +128,13 @@ def _epsilon(
     channel = simulation.channel
     repeats = len(channel.ledger) - simulation.board.round if channel.randomness.secret else 0
     longest, tasks = rounds + max(0, repeats), channel.tasks
-    curve = growth(release, longest, privacy.delta_for(tasks), privacy.neighbours)
+    coming = [channel.release_at(min(t, rounds - 1)) or release for t in range(longest)]
+    curve = growth(coming, privacy.delta_for(tasks), privacy.neighbours)
     return lambda releases: curve[min(releases, longest)] if math.isfinite(curve[-1]) else None
 
 
 def _sampler(method: Method, privacy: Privacy | None, cohort: float | int, tasks: int) -> Sampler:
-    if not isinstance(method, BillboardMethod):
+    if not isinstance(method, OnBillboard):
         return Everyone()
     return sampler_for(privacy.sampling if privacy else "poisson", cohort, tasks)
 

@@ -24,7 +24,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
-from tacit.methods import BillboardMethod, Method, Server
+from tacit.methods import OnBillboard, Method, Server
 from tacit.models import linear
 from tacit.privacy import Channel, Ledger, Prepaid, Privacy, Release, Sampler, sampler_for, spent
 from tacit.privacy.calibration import smallest_noise
@@ -218,7 +218,7 @@ class _Space:
 
     @classmethod
     def of(cls, method: Method, search: Search) -> _Space:
-        if not isinstance(method, BillboardMethod):
+        if not isinstance(method, OnBillboard):
             raise TacitError(f"method is {method!r}, but one that publishes sums is needed to tune")
         if not search:
             raise TacitError("search is empty: name settings to look for, like lr=[0.01, 0.1]")

@@ -1,0 +1,60 @@
+"""What the linear methods have in common: exact solves instead of gradient descent.
+
+They are for one linear layer with one output (linear and logistic regression). A task's weights are
+[w, bias]; the bias, where the model has one, is one more feature whose value is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.federation import Kind
+from tacit.local.batches import Batches
+from tacit.local.bayes import average, design, grid, posterior
+from tacit.local.flat import FlatModel
+from tacit.methods.base import OnBillboard
+
+CENTRE: dict[Kind, float] = {"regression": 1.0, "binary": 0.0}
+"""Where a task that knows nothing looks for the strength of its prior (see `local.bayes`)."""
+REACH = 2.0
+"""… and how far to either side, in powers of ten."""
+POINTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearMethod(OnBillboard):
+    """A method on the billboard whose tasks solve linear or logistic regressions exactly."""
+
+    def size(self, model: FlatModel) -> int:
+        """How many weights a task has; refuses models that are not linear with one output."""
+        layers = [name for name, _ in model.layers]
+        if len(layers) != 1 or model.buffers.numel() or model.kind not in CENTRE:
+            raise TacitError(
+                f"{type(self).__name__} is for linear and logistic regression (one number or two "
+                "classes): use model='linear' with such a target, or another method"
+            )
+        return model.size
+
+
+def alone(
+    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], mean: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What a task finds around `mean` by itself.
+
+    Weights averaged over strengths, the strength that it expects (in units of `REACH` from
+    `CENTRE`, so in [−1, 1]), and the weights of every strength on the way.
+    """
+    strengths = grid(CENTRE[kind], REACH / 2, POINTS).to(mean.device)
+    weights, evidence = posterior(kind, rows, mean, None, strengths)
+    expected = torch.softmax(evidence, dim=0) @ strengths
+    return average(weights, evidence), (expected - CENTRE[kind]) / REACH, weights
+
+
+def alone_weights(kind: Kind, batches: Batches, size: int) -> Tensor:
+    """Single-task ridge (or logistic) regression, its strength averaged by evidence."""
+    rows = design(batches, size)
+    return alone(kind, rows, rows[0].new_zeros(size))[0]

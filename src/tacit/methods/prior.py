@@ -1,0 +1,189 @@
+"""A private prior for linear models: what to use instead of iterating a noisy shrinkage operator.
+
+Our own, in the place of MP-MTL (Jian Liang, Ziqi Liu, Jiayu Zhou, Xiaoqian Jiang, Changshui Zhang,
+Fei Wang. "Model-Protected Multi-Task Learning." IEEE TPAMI, 2020). Their iteration pays for a fresh
+covariance in every round. Here the covariance (and the mean) of the tasks' models is released once
+or a few times, and is then a prior: each task solves its own regression under it, exactly, and
+decides on its own rows how much to believe of it. That last step costs no privacy.
+
+    each round   contribute w − μ, clipped (w: the task's model around the present mean μ), and the
+                 prior strength that the task would use by itself
+    publish      μ, the strength, and candidates for the shape of the prior, R with RRᵀ = C
+    settle       w averaged over all candidates and strengths, each weighted by its evidence on the
+                 task's own rows; C = I, training alone, is among them
+
+Candidates for C, from the noisy second moment A of the deviations, scaled to trace one:
+
+| shape                     | how, for the eigenvalues of A and for its diagonal                     |
+|---------------------------|------------------------------------------------------------------------|
+| near, with much of I      | nearest point of the simplex (a covariance has no negative eigenvalue)  |
+| near, with little of I    | the same                                                               |
+| sparse, with hardly any I | what rises above the noise and above the bulk (median + 3 deviations)   |
+| identity                  |                                                                        |
+
+The eigenvalues serve low-rank structure, the diagonal serves features that matter to nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.local.batches import Batches
+from tacit.local.bayes import average, bell, design, grid, posterior
+from tacit.local.flat import FlatModel
+from tacit.methods.base import Board, State
+from tacit.methods.linear import CENTRE, REACH, LinearMethod, alone
+from tacit.privacy.covariance import unflatten
+from tacit.privacy.moments import Moments
+
+STRENGTH_SHARE = 0.1
+"""Part of a release that pays for the strength, wherever a covariance is released."""
+SPREAD = 0.35
+"""How far a task's strength may be from the published one, in powers of ten."""
+LOOSE = 3
+"""Which of its strengths a task uses for a contribution to the mean: one that shrinks little,
+because what is shrunk is missing from the mean."""
+AROUND_MEAN = (-0.5, 0.5)
+"""Strength and spread around a mean without a covariance: tasks differ by less than the noise."""
+CANDIDATES = ((0.7, "near", 1.0), (0.02, "near", 0.0), (0.003, "sparse", 0.0))
+"""How much identity, which shape, and the logarithm of how likely it is beforehand."""
+POINTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedPrior(LinearMethod):
+    """Linear models under a private prior: mean and covariance of all tasks' models."""
+
+    mean: float = 0.5
+    """Share of each release for the mean; 0 for the covariance alone, 1 for the mean alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("mean", 0 <= self.mean <= 1, "between 0 and 1")
+
+    @property
+    def moments(self) -> Moments:
+        if self.mean == 1:
+            return Moments(covariance=0.0, mean=1.0)
+        rest = 1 - STRENGTH_SHARE
+        return Moments(
+            covariance=rest * (1 - self.mean), mean=rest * self.mean, extra=STRENGTH_SHARE
+        )
+
+    def board(self, model: FlatModel) -> dict[str, Tensor]:
+        d = self.size(model)
+        zero = model.start.new_zeros
+        board = {"mean": zero(d)}
+        if self.mean < 1:
+            eye = torch.eye(d, dtype=zero(1).dtype, device=model.start.device)
+            shapes = 2 * len(CANDIDATES) + 1
+            board |= {
+                "moment": zero((d, d)),
+                "strength": zero(1),
+                "variance": zero(1),
+                "roots": eye.expand(shapes, d, d).clone(),
+            }
+        return board
+
+    def state(self, model: FlatModel, board: Board) -> State:
+        return {"w": board["mean"], "buffers": model.buffers}
+
+    def client(
+        self, model: FlatModel, board: Board, state: State, batches: Batches
+    ) -> tuple[State, Tensor]:
+        mean = board["mean"].double()
+        w, strength, each = alone(model.kind, design(batches, len(mean)), mean)
+        w = each[LOOSE] if self.mean > 0 else w
+        known = [w - mean] if self.mean == 1 else [w - mean, strength.reshape(1)]
+        contribution = torch.cat(known).to(board["mean"].dtype)
+        return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}, contribution
+
+    def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
+        d = len(board["mean"])
+        shift = mean[:d] if self.mean > 0 else torch.zeros_like(board["mean"])
+        after = {"mean": board["mean"] + shift}
+        if self.mean == 1:
+            return after
+        shares = self.moments
+        begin = d if self.mean > 0 else 0
+        moment = unflatten(mean[begin + 1 :], d) - shift.outer(shift)
+        eye = torch.eye(d, dtype=moment.dtype, device=moment.device)
+        if self.mean > 0:  # the noise in the shift, squared, is no part of its square
+            moment = moment + eye * (self.clip * board.noise) ** 2 / shares.mean
+        # All rounds see the same tasks: averaged, they have the noise of one release for all.
+        gain = 1 / (board.round + 1.0)
+        variance = (1 - gain) ** 2 * board["variance"] + gain**2 * board.noise**2
+        after["variance"] = variance
+        after["moment"] = board["moment"] + gain * (moment - board["moment"])
+        after["strength"] = board["strength"] + gain * (mean[begin] - board["strength"])
+        spread = self.clip**2 * torch.sqrt(variance / shares.covariance)
+        after["roots"] = _roots(after["moment"], spread)
+        return after
+
+    def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
+        mean = board["mean"].double()
+        rows = design(batches, len(mean))
+        if self.mean == 1:
+            strengths = grid(AROUND_MEAN[0], AROUND_MEAN[1], POINTS).to(mean.device)
+            weights, evidence = posterior(model.kind, rows, mean, None, strengths)
+            w = average(weights, evidence + bell(POINTS).to(mean.device))
+            return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}
+        # The noisier the published strength, the nearer to where one would look without it.
+        noise = board["variance"][0].double() / STRENGTH_SHARE
+        told = (board["strength"][0].double() * 0.25 / (0.25 + noise)).clamp(-1.0, 1.0)
+        strengths = grid(CENTRE[model.kind] + REACH * told, SPREAD, POINTS).to(mean.device)
+        found = []
+        likely = [prior for _ in range(2) for _, _, prior in CANDIDATES] + [0.0]
+        for root, prior in zip(board["roots"].double().unbind(), likely, strict=True):
+            weights, evidence = posterior(model.kind, rows, mean, root, strengths)
+            found.append((weights, evidence + bell(POINTS).to(mean.device) + prior))
+        w = average(*(torch.cat(part) for part in zip(*found, strict=True)))
+        return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}
+
+    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
+        return state["w"]
+
+
+def _roots(moment: Tensor, spread: Tensor) -> Tensor:
+    """Candidates R [7, d, d] with tr RRᵀ = d, from a second moment with this noise."""
+    d = len(moment)
+    moment, spread = moment.double(), spread.double().reshape(())
+    size = moment.trace().clamp(min=0.05 * moment.diagonal().abs().sum()).clamp(min=1e-30)
+    values, vectors = torch.linalg.eigh(moment / size)
+    noise = spread / size
+    eye = torch.eye(d, dtype=torch.float64, device=moment.device)
+    roots = []
+    # Symmetric noise moves eigenvalues by up to about √(d/2) times what it does to a diagonal.
+    for seen, blur, basis in (
+        (values, noise * math.sqrt(d / 2), vectors),
+        (moment.diagonal() / size, noise, eye),
+    ):
+        for identity, shape, _ in CANDIDATES:
+            kept = _near(seen) if shape == "near" else _sparse(seen, blur)
+            scales = d * ((1 - identity) * kept + identity / d)
+            roots.append(basis * scales.sqrt())
+    roots.append(eye)
+    return torch.stack(roots).float()
+
+
+def _near(values: Tensor) -> Tensor:
+    """The nearest point of the simplex: none negative, sum one."""
+    high = torch.sort(values, descending=True).values
+    number = torch.arange(1, len(values) + 1, dtype=values.dtype, device=values.device)
+    excess = (high.cumsum(0) - 1) / number
+    last = (high > excess).long().cumsum(0).max() - 1
+    return (values - excess.gather(0, last.reshape(1))).clamp(min=0.0)
+
+
+def _sparse(values: Tensor, blur: Tensor) -> Tensor:
+    """What is above the noise and above the bulk of the values, scaled to sum one."""
+    middle = values.median()
+    deviation = 1.4826 * (values - middle).abs().median()
+    kept = (values - torch.maximum(2 * blur, middle + 3 * deviation)).clamp(min=0.0)
+    total = kept.sum()
+    flat = torch.full_like(kept, 1 / len(kept))
+    return torch.where(total > 0, kept / total.clamp(min=1e-30), flat)
