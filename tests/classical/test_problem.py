@@ -8,6 +8,7 @@ import torch
 from tacit.classical import Problem
 from tacit.classical.problem import w_zeros
 from tacit.errors import TacitError
+from tacit.federation import Rows
 from tests.classical.cases import KINDS, generated, random_models, rows_of
 
 
@@ -53,6 +54,15 @@ def test_rows_and_gram_give_the_same_gradient_and_a_valid_bound(kind):
         largest = torch.linalg.eigvalsh(flat.hessian(w_zeros(flat))[:, :6, :6])[:, -1]
         assert (flat.lipschitz >= largest - 1e-12).all()
         assert (flat.lipschitz <= 1.21 * largest + 1e-12).all()
+        assert float(flat.steepest) == pytest.approx(float(flat.lipschitz.max()), rel=1e-12)
+
+
+def test_the_steepest_task_need_not_have_the_longest_gram_matrix():
+    eye, line = torch.eye(4, dtype=torch.float64), torch.zeros(4, 4, dtype=torch.float64)
+    line[:, 0] = 0.6  # one direction of length 1.2: Gram matrices of norm 2 and 1.44
+    rows = Rows(torch.cat([eye, line]), torch.ones(8), torch.tensor([0, 4, 8]))
+    problem = Problem.of(rows, "regression", intercept=False)
+    assert float(problem.steepest) == pytest.approx(1.44 / 4)
 
 
 def test_pieces_stay_small_however_unequal_tasks_are():

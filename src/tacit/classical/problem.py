@@ -168,6 +168,11 @@ class Problem:
     def _moment(self) -> Tensor:
         return self._sums(self.y)
 
+    @property
+    def bend(self) -> float:
+        """The largest second derivative of the loss of a row."""
+        return 1.0 if self.loss == "squared" else 0.25
+
     @cached_property
     def lipschitz(self) -> Tensor:
         """For each task how fast its gradient changes at most, intercept left out [tasks].
@@ -176,25 +181,26 @@ class Problem:
         it falls short by at most 0.87 ln(d)/(k−1) on average (Kuczyński and
         Woźniakowski, SIAM J. Matrix Anal. Appl. 13, 1992).
         """
-        p, bound = self.penalised, 1.0 if self.loss == "squared" else 0.25
+        p = self.penalised
         if self.gram is not None:
-            return bound * _largest(self.gram[:, :p, :p])
+            return self.bend * _largest(self.gram[:, :p, :p])
         v = w_zeros(self)
         v[:, :p] = torch.randn(v[:, :p].shape, generator=torch.Generator().manual_seed(0))
         for _ in range(30):
             v = torch.nn.functional.normalize(v, dim=1)
             v = self._sums(self.scores(v))
             v[:, p:] = 0.0
-        return 1.2 * bound * v.norm(dim=1)
+        return 1.2 * self.bend * v.norm(dim=1)
 
-    @cached_property
-    def steepest(self) -> float:
-        """The largest of `lipschitz`, from the few tasks whose Gram matrix is long enough."""
-        if self.gram is None or self.loss != "squared":
-            return float(self.lipschitz.max())
+    @property
+    def steepest(self) -> Tensor:
+        """The largest of `lipschitz`; where there are Gram matrices, few need an eigenvalue."""
+        if self.gram is None:
+            return self.lipschitz.max()
         gram = self.gram[:, : self.penalised, : self.penalised]
-        length = gram.norm(dim=(1, 2))  # at least the largest eigenvalue
-        return float(_largest(gram[length >= _largest(gram[length.argmax()])]).max())
+        length = gram.norm(dim=(1, 2))  # no eigenvalue is larger, but for rounding
+        one = _largest(gram[length.argmax()])
+        return self.bend * _largest(gram[length >= 0.99 * one]).max()
 
     # --- the fit without features, and rows seen from their task's mean ---
 

@@ -117,12 +117,11 @@ def _steps(problem: Problem, by_task: bool) -> Tensor:
 
     Rows are centred, so the bound on the curvature has no entry between feature and intercept.
     """
-    lipschitz = problem.lipschitz if by_task else problem.x.new_full((problem.tasks,), problem.steepest)
+    lipschitz = problem.lipschitz if by_task else problem.steepest.expand(problem.tasks)
     steps = torch.where(lipschitz > 0, 1 / lipschitz, 1.0).unsqueeze(1)
     steps = steps.repeat(1, problem.x.shape[1])
     if problem.intercept:
-        bound = 1.0 if problem.loss == "squared" else 0.25
-        steps[:, -1] = problem.mean_count / (bound * problem.counts)
+        steps[:, -1] = problem.mean_count / (problem.bend * problem.counts)
     return steps
 
 
