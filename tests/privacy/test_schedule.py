@@ -131,7 +131,7 @@ def test_levels_of_rows_and_tasks_invert_each_other(epsilon, delta, rows):
     [
         (lambda: shares(0), "rounds=0"),
         (lambda: shares(5, 0.4, q=0.9), "give one of the two"),
-        (lambda: shares(5, q=1.5), "q=1.5"),
+        (lambda: shares(5, q=-0.5), "q=-0.5"),
         (lambda: shares(10_000, q=0.5), "use fewer rounds"),
         (lambda: composed([-0.1], 1e-3), "not negative"),
         (lambda: composed([math.inf], 1e-3), "not negative"),
