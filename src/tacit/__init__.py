@@ -4,6 +4,7 @@ from tacit import data, models
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.methods import (
+    MPMTL,
     PMTL,
     PPSGD,
     Ditto,
@@ -15,6 +16,7 @@ from tacit.methods import (
     PFedMe,
     RelatedPMTL,
     Server,
+    SharedPrior,
 )
 from tacit.privacy import Guarantee, Privacy
 from tacit.runtime.models import SavedModels
@@ -25,6 +27,7 @@ from tacit.runtime.tune import tune
 __version__ = "0.1.0"
 
 __all__ = [
+    "MPMTL",
     "PMTL",
     "PPSGD",
     "Ditto",
@@ -41,6 +44,7 @@ __all__ = [
     "Run",
     "SavedModels",
     "Server",
+    "SharedPrior",
     "TacitError",
     "data",
     "models",

@@ -14,8 +14,6 @@ branches on data, in double precision: a ratio of 10³ leaves single precision n
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -76,9 +74,11 @@ def _squared(
         kernel, known = z @ z.T, error
     else:
         kernel, known = z.T @ z, z.T @ error
-    eye = torch.eye(len(known), dtype=z.dtype, device=z.device)
+    eye = torch.eye(len(kernel), dtype=z.dtype, device=z.device)
     factor = torch.linalg.cholesky_ex(eye + ratio[:, None, None] * kernel)[0]
-    half = torch.linalg.solve_triangular(factor, known.expand(len(ratio), -1)[..., None], upper=False)
+    half = torch.linalg.solve_triangular(
+        factor, known.expand(len(ratio), -1)[..., None], upper=False
+    )
     inverse = torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0]
     explained = (half[..., 0] ** 2).sum(dim=1)
     total = (error * error).sum()
@@ -132,4 +132,4 @@ def grid(centre: Tensor | float, spread: float, points: int, width: float = 2.0)
 def bell(points: int, width: float = 2.0) -> Tensor:
     """Logarithm of a normal prior over `grid`."""
     steps = torch.linspace(-width, width, points, dtype=torch.float64)
-    return -0.5 * steps**2 - 0.5 * math.log(2 * math.pi)
+    return torch.log_softmax(-0.5 * steps**2, dim=0)

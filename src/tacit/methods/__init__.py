@@ -14,6 +14,7 @@ from tacit.methods.fedavg import FedAvg
 from tacit.methods.fedprox import FedProx
 from tacit.methods.fedrep import FedRep
 from tacit.methods.local import Local
+from tacit.methods.mpmtl import MPMTL
 from tacit.methods.naive import NaiveDP
 from tacit.methods.pfedme import PFedMe
 from tacit.methods.pmtl import PMTL
@@ -32,12 +33,14 @@ METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "prior": SharedPrior,
+    "mpmtl": MPMTL,
     "local": Local,
     "naive": NaiveDP,
 }
 
 __all__ = [
     "METHODS",
+    "MPMTL",
     "PMTL",
     "PPSGD",
     "BillboardMethod",

@@ -29,6 +29,11 @@ POINTS = 5
 class LinearMethod(OnBillboard):
     """A method on the billboard whose tasks solve linear or logistic regressions exactly."""
 
+    @property
+    def gradients(self) -> int:
+        """Few rounds of large steps: tracing them would take longer than it saves."""
+        return 1000
+
     def size(self, model: FlatModel) -> int:
         """How many weights a task has; refuses models that are not linear with one output."""
         layers = [name for name, _ in model.layers]
@@ -54,7 +59,8 @@ def alone(
     return average(weights, evidence), (expected - CENTRE[kind]) / REACH, weights
 
 
-def alone_weights(kind: Kind, batches: Batches, size: int) -> Tensor:
-    """Single-task ridge (or logistic) regression, its strength averaged by evidence."""
+def ridge(kind: Kind, batches: Batches, size: int) -> Tensor:
+    """Single-task ridge (or logistic) regression of middling strength: somewhere to begin."""
     rows = design(batches, size)
-    return alone(kind, rows, rows[0].new_zeros(size))[0]
+    strength = torch.full((1,), CENTRE[kind], dtype=torch.float64, device=rows[0].device)
+    return posterior(kind, rows, rows[0].new_zeros(size), None, strength)[0][0]

@@ -10,16 +10,16 @@ decides on its own rows how much to believe of it. That last step costs no priva
                  prior strength that the task would use by itself
     publish      μ, the strength, and candidates for the shape of the prior, R with RRᵀ = C
     settle       w averaged over all candidates and strengths, each weighted by its evidence on the
-                 task's own rows; C = I, training alone, is among them
+                 task's own rows; training alone (μ = 0, C = I, any strength) is among them
 
 Candidates for C, from the noisy second moment A of the deviations, scaled to trace one:
 
-| shape                     | how, for the eigenvalues of A and for its diagonal                     |
-|---------------------------|------------------------------------------------------------------------|
-| near, with much of I      | nearest point of the simplex (a covariance has no negative eigenvalue)  |
-| near, with little of I    | the same                                                               |
-| sparse, with hardly any I | what rises above the noise and above the bulk (median + 3 deviations)   |
-| identity                  |                                                                        |
+| shape  | identity | eigenvalues of A                      | diagonal of A                        |
+|--------|----------|---------------------------------------|--------------------------------------|
+| near   | 70 %     | the nearest point of the simplex      | the same                             |
+| above  | 2 %      | less twice what noise does to them    | (nearest point of the simplex again) |
+| sparse | 0.3 %    | only what rises out of noise and bulk | the same                             |
+| none   | 100 %    |                                       |                                      |
 
 The eigenvalues serve low-rank structure, the diagonal serves features that matter to nobody.
 """
@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.federation import Kind
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, grid, posterior
 from tacit.local.flat import FlatModel
@@ -49,8 +50,8 @@ LOOSE = 3
 because what is shrunk is missing from the mean."""
 AROUND_MEAN = (-0.5, 0.5)
 """Strength and spread around a mean without a covariance: tasks differ by less than the noise."""
-CANDIDATES = ((0.7, "near", 1.0), (0.02, "near", 0.0), (0.003, "sparse", 0.0))
-"""How much identity, which shape, and the logarithm of how likely it is beforehand."""
+LIKELY = (1.0, 0.0, 0.0)
+"""Logarithm of how likely the shapes near, above and sparse are beforehand."""
 POINTS = 5
 
 
@@ -80,7 +81,7 @@ class SharedPrior(LinearMethod):
         board = {"mean": zero(d)}
         if self.mean < 1:
             eye = torch.eye(d, dtype=zero(1).dtype, device=model.start.device)
-            shapes = 2 * len(CANDIDATES) + 1
+            shapes = 2 * len(LIKELY) + 1
             board |= {
                 "moment": zero((d, d)),
                 "strength": zero(1),
@@ -127,25 +128,38 @@ class SharedPrior(LinearMethod):
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         mean = board["mean"].double()
         rows = design(batches, len(mean))
-        if self.mean == 1:
-            strengths = grid(AROUND_MEAN[0], AROUND_MEAN[1], POINTS).to(mean.device)
-            weights, evidence = posterior(model.kind, rows, mean, None, strengths)
-            w = average(weights, evidence + bell(POINTS).to(mean.device))
-            return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}
-        # The noisier the published strength, the nearer to where one would look without it.
-        noise = board["variance"][0].double() / STRENGTH_SHARE
-        told = (board["strength"][0].double() * 0.25 / (0.25 + noise)).clamp(-1.0, 1.0)
-        strengths = grid(CENTRE[model.kind] + REACH * told, SPREAD, POINTS).to(mean.device)
-        found = []
-        likely = [prior for _ in range(2) for _, _, prior in CANDIDATES] + [0.0]
-        for root, prior in zip(board["roots"].double().unbind(), likely, strict=True):
+        found = [_alone(model.kind, rows)]
+        for root, prior, centre, spread in self._candidates(model.kind, board):
+            strengths = grid(centre, spread, POINTS).to(mean.device)
             weights, evidence = posterior(model.kind, rows, mean, root, strengths)
             found.append((weights, evidence + bell(POINTS).to(mean.device) + prior))
         w = average(*(torch.cat(part) for part in zip(*found, strict=True)))
         return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}
 
+    def _candidates(
+        self, kind: Kind, board: Board
+    ) -> list[tuple[Tensor | None, float, Any, float]]:
+        """Shape, how likely it is beforehand, and where to look for its strength."""
+        if self.mean == 1:
+            return [(None, 0.0, *AROUND_MEAN)]
+        # The noisier the published strength, the nearer to where one would look without it.
+        noise = board["variance"][0].double() / STRENGTH_SHARE
+        told = (board["strength"][0].double() * 0.25 / (0.25 + noise)).clamp(-1.0, 1.0)
+        centre = CENTRE[kind] + REACH * told
+        likely = (*LIKELY, *LIKELY, 0.0)
+        roots = board["roots"].double().unbind()
+        return [(root, prior, centre, SPREAD) for root, prior in zip(roots, likely, strict=True)]
+
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
+
+
+def _alone(kind: Kind, rows: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The candidate that makes no use of the billboard."""
+    zero = rows[0].new_zeros(rows[0].shape[1])
+    strengths = grid(CENTRE[kind], REACH / 2, POINTS).to(zero.device)
+    weights, evidence = posterior(kind, rows, zero, None, strengths)
+    return weights, evidence - math.log(POINTS)
 
 
 def _roots(moment: Tensor, spread: Tensor) -> Tensor:
@@ -156,17 +170,19 @@ def _roots(moment: Tensor, spread: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(moment / size)
     noise = spread / size
     eye = torch.eye(d, dtype=torch.float64, device=moment.device)
-    roots = []
     # Symmetric noise moves eigenvalues by up to about √(d/2) times what it does to a diagonal.
-    for seen, blur, basis in (
-        (values, noise * math.sqrt(d / 2), vectors),
-        (moment.diagonal() / size, noise, eye),
-    ):
-        for identity, shape, _ in CANDIDATES:
-            kept = _near(seen) if shape == "near" else _sparse(seen, blur)
-            scales = d * ((1 - identity) * kept + identity / d)
-            roots.append(basis * scales.sqrt())
-    roots.append(eye)
+    blur, diagonal = noise * math.sqrt(d / 2), moment.diagonal() / size
+    shapes = (
+        (0.7, _near(values), vectors),
+        (0.02, _scaled((values - 2 * blur).clamp(min=0.0)), vectors),
+        (0.003, _sparse(values, blur), vectors),
+        (0.7, _near(diagonal), eye),
+        (0.02, _near(diagonal), eye),
+        (0.003, _sparse(diagonal, noise), eye),
+        (1.0, torch.full_like(values, 1 / d), eye),
+    )
+    scales = [d * (1 - identity) * kept + identity for identity, kept, _ in shapes]
+    roots = [basis * scale.sqrt() for scale, (_, _, basis) in zip(scales, shapes, strict=True)]
     return torch.stack(roots).float()
 
 
@@ -180,10 +196,15 @@ def _near(values: Tensor) -> Tensor:
 
 
 def _sparse(values: Tensor, blur: Tensor) -> Tensor:
-    """What is above the noise and above the bulk of the values, scaled to sum one."""
+    """What is above twice the noise and clearly above the bulk of the values."""
     middle = values.median()
     deviation = 1.4826 * (values - middle).abs().median()
-    kept = (values - torch.maximum(2 * blur, middle + 3 * deviation)).clamp(min=0.0)
-    total = kept.sum()
-    flat = torch.full_like(kept, 1 / len(kept))
-    return torch.where(total > 0, kept / total.clamp(min=1e-30), flat)
+    high = values > torch.maximum(2 * blur, middle + 3 * deviation)
+    return _scaled(torch.where(high, values - middle, 0.0))
+
+
+def _scaled(values: Tensor) -> Tensor:
+    """To sum one; all alike where nothing is left."""
+    total = values.sum()
+    alike = torch.full_like(values, 1 / len(values))
+    return torch.where(total > 0, values / total.clamp(min=1e-30), alike)

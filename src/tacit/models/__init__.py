@@ -33,8 +33,14 @@ def _square(federation: Federation, name: str) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-MODELS = {"linear": linear,
-    "linear-no-intercept": without_intercept, "mlp": mlp, "cnn": cnn, "celeba-cnn": faces, "bag": bag}
+MODELS = {
+    "linear": linear,
+    "linear-no-intercept": without_intercept,
+    "mlp": mlp,
+    "cnn": cnn,
+    "celeba-cnn": faces,
+    "bag": bag,
+}
 
 __all__ = [
     "MODELS",

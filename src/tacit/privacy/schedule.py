@@ -58,13 +58,12 @@ def shares(rounds: int, alpha: float = 0.0, *, q: float | None = None) -> np.nda
         return np.arange(1.0, rounds + 1) ** alpha
     if alpha != 0:
         raise TacitError(f"alpha={alpha:g} and q={q:g}: give one of the two")
-    if not 0 < q <= 1:
-        raise TacitError(f"q={q!r}: a number above 0 and at most 1 is needed")
-    grown = -math.log(q) * rounds
+    if not 0 < q < math.inf:
+        raise TacitError(f"q={q!r}: a positive number is needed (below 1, budgets grow)")
+    grown = abs(math.log(q)) * rounds
     if grown > 300:
         raise TacitError(
-            f"q={q:g} over {rounds} rounds makes the last budget e^{grown:.0f} times the first: "
-            "use fewer rounds"
+            f"q={q:g} over {rounds} rounds makes budgets differ by e^{grown:.0f}: use fewer rounds"
         )
     return q ** -np.arange(1.0, rounds + 1)
 

@@ -7,7 +7,13 @@ every task stops when its own validation rows say so: a baseline that overfits w
 
 from __future__ import annotations
 
-from tacit.methods import OnBillboard, FedAvg
+from torch import Tensor
+from torch.func import vmap
+
+from tacit.local.batches import Batches, draw
+from tacit.local.bayes import design
+from tacit.methods import FedAvg, OnBillboard, TrainedMethod
+from tacit.methods.linear import alone
 from tacit.metrics import Metrics
 from tacit.privacy import Privacy, Sampler
 from tacit.runtime.prepare import prepare
@@ -20,6 +26,7 @@ def global_scores(
 ) -> Metrics:
     """Scores of private federated averaging, with the run's own settings."""
     method, rounds = simulation.method, simulation.rounds
+    assert isinstance(method, TrainedMethod)
     if isinstance(method, FedAvg):
         return simulation.measure(simulation.test_part)
     clip = method.clip if isinstance(method, OnBillboard) else 1.0
@@ -43,3 +50,18 @@ def global_scores(
     with progress.rounds("for comparison: one model for all", rounds) as on_round:
         beside.run(on_round=on_round)
     return beside.measure(beside.test_part)
+
+
+def exactly_alone(simulation: Simulation) -> Metrics:
+    """Scores of single-task regression, solved exactly, each task weighing its own strengths."""
+    model = simulation.model
+
+    def one(batches: Batches) -> Tensor:
+        rows = design(batches, model.size)
+        return alone(model.kind, rows, rows[0].new_zeros(model.size))[0].to(model.start.dtype)
+
+    def models(tasks: Tensor) -> tuple[Tensor, Tensor]:
+        batches = draw(simulation.federation.train, tasks, 1, None, 0)
+        return vmap(one)(batches), model.buffers.expand(len(tasks), -1)
+
+    return simulation.measure(simulation.test_part, personal=models)

@@ -15,6 +15,7 @@ from tacit.local.losses import ROW_LOSSES
 from tacit.local.objectives import OBJECTIVES, Anchor, squared_slope
 from tacit.local.recipes import ALONE, Candidate, Recipe
 from tacit.local.together import Together
+from tacit.methods import TrainedMethod
 from tacit.randomness import scramble
 from tacit.runtime import evaluate
 from tacit.runtime.simulate import Simulation
@@ -45,6 +46,8 @@ class Bench:
         self, simulation: Simulation, recipes: list[Recipe], memo: Memo | None = None
     ) -> None:
         self.simulation, self.recipes = simulation, recipes
+        assert isinstance(simulation.method, TrainedMethod)  # methods that settle never come here
+        self.method = simulation.method
         self._memo: Memo = {} if memo is None else memo
         self._train, self._validation = (
             simulation.federation.train,
@@ -66,7 +69,7 @@ class Bench:
         """After how many blocks a recipe is judged."""
         if recipe != ALONE:
             return [0, *(2**k for k in range(LONGEST.bit_length()))]
-        steps = self.simulation.rounds * self.simulation.method.local_steps
+        steps = self.simulation.rounds * self.method.local_steps
         total = max(LONGEST, math.ceil(steps / BLOCK))
         return sorted({max(1, round(total * 2.0 ** (k + 1 - STOPS))) for k in range(STOPS)})
 
@@ -126,7 +129,7 @@ class Bench:
         recipe, *rest, span = what
         if recipe != ALONE:
             return found
-        method, rounds = self.simulation.method, self.simulation.rounds
+        method, rounds = self.method, self.simulation.rounds
         settings = (method.lr, method.batch, method.local_steps, method.halve_every, rounds)
         key = (*settings, self.simulation.randomness.run_key, int(span[0]), *rest)
         if key not in self._memo:
@@ -159,7 +162,7 @@ class Bench:
     ) -> Iterator[tuple[int, Models]]:
         """The models of this recipe at each of the stops."""
         simulation = self.simulation
-        method, randomness = simulation.method, simulation.randomness
+        method, randomness = self.method, simulation.randomness
         w, buffers = self._start(recipe, span)
         anchor = Anchor(w, buffers, w[:, :0])
         if recipe.objective == "ewc":

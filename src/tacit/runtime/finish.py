@@ -8,7 +8,8 @@ from typing import Any
 
 from tacit.local.recipes import Personalise
 from tacit.privacy import Privacy, Sampler
-from tacit.runtime.baselines import global_scores
+from tacit.runtime.baselines import exactly_alone, global_scores
+from tacit.runtime.personalise import Personalised
 from tacit.runtime.personalise import personalise as last_step
 from tacit.runtime.progress import Progress
 from tacit.runtime.run import Run
@@ -29,6 +30,11 @@ def finish(
     on_disk: bool = False,
 ) -> Run:
     """The run as the caller gets it; `timing` is asked when all the rest is done."""
+    if simulation.method.settles:  # tasks already took their last step, an exact one
+        run = Run.of(simulation, privacy, settings, Personalised("none"))
+        if baselines:
+            run.baselines = {"local": exactly_alone(simulation)}
+        return _finished(run, folder, progress, timing)
     models = last_step(
         simulation, personalise, progress, alone=baselines, folder=folder, on_disk=on_disk
     )
@@ -37,6 +43,12 @@ def finish(
         assert models.alone is not None
         together = global_scores(simulation, privacy, sampler, progress)
         run.baselines = {"local": models.alone, "global": together}
+    return _finished(run, folder, progress, timing)
+
+
+def _finished(
+    run: Run, folder: Path | None, progress: Progress, timing: Callable[[], dict[str, Any]]
+) -> Run:
     run.timing = timing()
     if folder is not None:
         progress.say("writing the report")

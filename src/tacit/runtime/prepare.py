@@ -11,7 +11,7 @@ import torch
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import FlatModel
-from tacit.methods import OnBillboard, Board, Method, RelatedMethod, Server
+from tacit.methods import Board, Method, OnBillboard, RelatedMethod, Server
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness

@@ -25,7 +25,7 @@ from tacit.local.batches import Batches, draw, round_up
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
 from tacit.local.together import Together, fixed
-from tacit.methods.base import OnBillboard, Board, Method, RelatedMethod, State
+from tacit.methods.base import Board, Method, OnBillboard, RelatedMethod, State
 from tacit.methods.server import Server
 from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.randomness import Randomness
@@ -184,9 +184,9 @@ class Simulation:
         return Board(self._publish(public, mean), board.round + 1)
 
     def _public(self, board: Board) -> Public:
-        noise = self.channel.noise_at(min(board.round, self.rounds - 1))
-        numbers = (torch.tensor(number, device=self.device) for number in (board.round, noise))
-        return (board.tensors, *numbers)
+        noise = torch.tensor(self.channel.noise_at(min(board.round, self.rounds - 1)))
+        round = torch.tensor(board.round)
+        return board.tensors, round.to(self.device), noise.to(self.device)
 
     def _next(self, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
@@ -200,9 +200,7 @@ class Simulation:
     def _newcomers(self, public: Public, places: Tensor) -> State:
         return self._fresh(public, places if self.channel.relation is not None else places[0])
 
-    def _client(
-        self, public: Public, own: tuple[State, Batches, Tensor]
-    ) -> tuple[State, Tensor]:
+    def _client(self, public: Public, own: tuple[State, Batches, Tensor]) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
         state, batches, place = own
         board = self._read(Board(*public), place)

@@ -14,7 +14,7 @@ from tacit.federation import Federation
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.local.recipes import RECIPES
-from tacit.methods import METHODS, OnBillboard, Method
+from tacit.methods import METHODS, Method, OnBillboard
 from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.runtime.progress import Bar, Progress, silent
@@ -45,7 +45,12 @@ def check(
         )
     if personalise not in RECIPES:
         raise TacitError(f"personalise={personalise!r}: choose one of {', '.join(RECIPES)}")
-    if personalise != "none" and not len(federation.validation.y):
+    if method.settles and personalise not in ("best", "none"):
+        raise TacitError(
+            f"personalise={personalise!r}: tasks of {type(method).__name__} end with an exact "
+            "solution of their own, which has nothing to fine-tune; leave it out"
+        )
+    if personalise != "none" and not method.settles and not len(federation.validation.y):
         raise TacitError(
             f"personalise={personalise!r} lets each task choose by its own validation rows, but "
             "there are none: keep some (validation=0.2), or pass personalise='none' "

@@ -18,7 +18,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
-from tacit.methods import OnBillboard, Method, Server
+from tacit.methods import Method, OnBillboard, Server
 from tacit.models import linear
 from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth

@@ -24,7 +24,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
-from tacit.methods import OnBillboard, Method, Server
+from tacit.methods import Method, OnBillboard, Server
 from tacit.models import linear
 from tacit.privacy import Channel, Ledger, Prepaid, Privacy, Release, Sampler, sampler_for, spent
 from tacit.privacy.calibration import smallest_noise
