@@ -18,7 +18,7 @@ Candidates for C, from the noisy second moment A of the deviations, scaled to tr
 |--------|----------|---------------------------------------|--------------------------------------|
 | near   | 70 %     | the nearest point of the simplex      | the same                             |
 | above  | 2 %      | less twice what noise does to them    | (nearest point of the simplex again) |
-| sparse | 0.3 %    | only what rises out of noise and bulk | the same                             |
+| sparse | 0.2 %    | only what rises out of noise and bulk | the same                             |
 | none   | 100 %    |                                       |                                      |
 
 The eigenvalues serve low-rank structure, the diagonal serves features that matter to nobody.
@@ -45,7 +45,7 @@ STRENGTH_SHARE = 0.1
 """Part of a release that pays for the strength, wherever a covariance is released."""
 SPREAD = 0.35
 """How far a task's strength may be from the published one, in powers of ten."""
-LOOSE = 3
+LOOSE = 2
 """Which of its strengths a task uses for a contribution to the mean: one that shrinks little,
 because what is shrunk is missing from the mean."""
 AROUND_MEAN = (-0.5, 0.5)
@@ -138,7 +138,7 @@ class SharedPrior(LinearMethod):
 
     def _candidates(
         self, kind: Kind, board: Board
-    ) -> list[tuple[Tensor | None, float, Any, float]]:
+    ) -> list[tuple[Tensor | None, float, Tensor | float, float]]:
         """Shape, how likely it is beforehand, and where to look for its strength."""
         if self.mean == 1:
             return [(None, 0.0, *AROUND_MEAN)]
@@ -175,10 +175,10 @@ def _roots(moment: Tensor, spread: Tensor) -> Tensor:
     shapes = (
         (0.7, _near(values), vectors),
         (0.02, _scaled((values - 2 * blur).clamp(min=0.0)), vectors),
-        (0.003, _sparse(values, blur), vectors),
+        (0.002, _sparse(values, blur), vectors),
         (0.7, _near(diagonal), eye),
         (0.02, _near(diagonal), eye),
-        (0.003, _sparse(diagonal, noise), eye),
+        (0.002, _sparse(diagonal, noise), eye),
         (1.0, torch.full_like(values, 1 / d), eye),
     )
     scales = [d * (1 - identity) * kept + identity for identity, kept, _ in shapes]
