@@ -84,7 +84,7 @@ class PrivacySection(_Section):
 class RunSection(_Section):
     """How long, with whom, and where the result goes."""
 
-    rounds: int = 100
+    rounds: int | None = None
     cohort: float | int = 1.0
     seed: int | None = None
     patience: int | None = None

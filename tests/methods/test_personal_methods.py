@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tacit import PPSGD, Ditto, FedAvg, FedProx, Local, PFedMe, Privacy, TacitError
-from tacit.methods import METHODS, BillboardMethod
+from tacit.methods import METHODS, OnBillboard, TrainedMethod
 from tacit.runtime.train import train
 
 FREE = {"clip": math.inf, "batch": None}
@@ -107,12 +107,14 @@ def test_ppsgd_reaches_every_task_and_equals_fedavg_without_a_personal_part(make
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains_privately_with_a_guarantee(make_federation, name):
-    method, federation = METHODS[name](batch=6), make_federation(kind="binary")
+    kind, federation = METHODS[name], make_federation(kind="binary")
+    trained = issubclass(kind, TrainedMethod)
+    method = kind(batch=6) if trained else kind()
     federation = federation.clustered(["a", "b"] * 6)
-    private = {"privacy": Privacy(noise=6.0), "cohort": 0.5, "model": "mlp"}
-    finished = run(federation, method, **private)
+    private = {"privacy": Privacy(noise=6.0), "cohort": 0.5}
+    finished = run(federation, method, model="mlp" if trained else "linear", **private)
     assert np.isfinite(models(finished)).all()
-    if isinstance(method, BillboardMethod):
+    if isinstance(method, OnBillboard):
         assert finished.guarantee.releases == 4
         assert finished.guarantee.epsilon < math.inf
     else:

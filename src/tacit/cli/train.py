@@ -121,7 +121,8 @@ def train(
         str | None, OPTION(help="poisson, fixed-size or everyone.", rich_help_panel=PRIVACY)
     ] = None,
     rounds: Annotated[
-        int | None, OPTION(help="Number of rounds (100).", rich_help_panel=RUN)
+        int | None,
+        OPTION(help="Number of rounds (100; prior 1 to 5, mpmtl 10).", rich_help_panel=RUN),
     ] = None,
     cohort: Annotated[
         float | None,

@@ -85,6 +85,11 @@ class Method(ABC):
             )
 
     @property
+    def usual_rounds(self) -> int:
+        """How many rounds are made if nobody says."""
+        return 100
+
+    @property
     def steps(self) -> int:
         """Batches a task needs per round."""
         return 1
@@ -195,7 +200,7 @@ class OnBillboard(Method):
         return None
 
     def weights(self, rounds: int) -> tuple[float, ...] | None:
-        """How the budget is spread over the rounds: relative precision; None for evenly."""
+        """How the budget is spread over the rounds: relative precision, at most 1; None: evenly."""
         return None
 
     def printed(self, rounds: int, epsilon: float, delta: float) -> PrintedWishart | None:

@@ -66,7 +66,8 @@ class MPMTL(LinearMethod):
     growth: float | None = None
     """How the budget grows: ε_t ∝ t^α, or Q^(−t) with a ridge; None for the paper's α or Q."""
     outliers: float | None = None
-    """Strength of the ℓ1 penalty on each task's own part (W = P + Q); None for no such part."""
+    """Strength of the ℓ1 penalty on each task's own part (W = P + Q), which needs half the step
+    size; None for no such part."""
     mechanism: Literal["gaussian", "wishart"] = "gaussian"
     """The noise; Wishart is as printed, and promises nothing."""
     sensitivity: Literal["2K", "K2"] = "2K"
@@ -87,6 +88,10 @@ class MPMTL(LinearMethod):
         self._require("outliers", outliers, "zero or more, or None")
         self._require("mechanism", self.mechanism in ("gaussian", "wishart"), "gaussian or wishart")
         self._require("sensitivity", self.sensitivity in ("2K", "K2"), "2K or K2")
+
+    @property
+    def usual_rounds(self) -> int:
+        return 10
 
     @property
     def moments(self) -> Moments:

@@ -67,6 +67,11 @@ class SharedPrior(LinearMethod):
         self._require("mean", 0 <= self.mean <= 1, "between 0 and 1")
 
     @property
+    def usual_rounds(self) -> int:
+        """A covariance is told once; a mean takes a few rounds to settle."""
+        return 1 if self.mean == 0 else 3 if self.mean < 1 else 5
+
+    @property
     def moments(self) -> Moments:
         if self.mean == 1:
             return Moments(covariance=0.0, mean=1.0)

@@ -28,7 +28,15 @@ from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.start import check, device_of, fresh_folder, model_of, name_of, progress_of
+from tacit.runtime.start import (
+    check,
+    device_of,
+    fresh_folder,
+    model_of,
+    name_of,
+    progress_of,
+    usual,
+)
 from tacit.runtime.store import replace
 
 SETTINGS = "settings.json"
@@ -40,7 +48,7 @@ def train(
     *,
     model: nn.Module | ModelFactory | str = linear,
     privacy: Privacy | None = None,
-    rounds: int = 100,
+    rounds: int | None = None,
     cohort: float | int = 1.0,
     seed: int | None = None,
     patience: int | None = None,
@@ -62,7 +70,8 @@ def train(
     method : `tacit.PMTL(...)`, `tacit.FedAvg(...)`, `tacit.Local(...)`
     model : a torch module, a function `federation -> module`, or a name in `tacit.models.MODELS`
     privacy : what to promise; None publishes exact sums (no clip, no noise, no guarantee)
-    rounds, cohort : how often, and the rate (0, 1] or number of tasks per round
+    rounds, cohort : how often (None: as is usual for the method, mostly 100), and the rate (0, 1]
+        or number of tasks per round
     seed : makes the run reproducible, and therefore *not private*
     patience : stop after so many evaluations without a lower validation loss; refused with
         `privacy`, because the moment of stopping would tell something about all tasks
@@ -82,6 +91,7 @@ def train(
     """
     started = time.monotonic()
     compute = device_of(device)
+    rounds = usual(method) if rounds is None else rounds
     check(federation, method, rounds, patience, privacy, personalise)
     booked = privacy is None or isinstance(privacy, Prepaid)
     if out is None and seed is None and not booked:

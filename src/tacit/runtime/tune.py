@@ -35,7 +35,15 @@ from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import OnRound, Progress
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.start import check, device_of, fresh_folder, model_of, name_of, progress_of
+from tacit.runtime.start import (
+    check,
+    device_of,
+    fresh_folder,
+    model_of,
+    name_of,
+    progress_of,
+    usual,
+)
 from tacit.runtime.store import replace
 from tacit.runtime.train import SETTINGS, train
 
@@ -58,7 +66,7 @@ def tune(
     privacy: Privacy,
     expected_runs: float = 10,
     model: nn.Module | ModelFactory | str = linear,
-    rounds: int = 100,
+    rounds: int | None = None,
     cohort: float | int = 1.0,
     seed: int | None = None,
     server: Server | None = None,
@@ -89,6 +97,7 @@ def tune(
     if not len(federation.validation.y):
         raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
     progress = progress_of(progress)
+    rounds = usual(method) if rounds is None else rounds
     same = {"model": model, "rounds": rounds, "cohort": cohort, "server": server, "device": device}
     check(federation, method, rounds, None, privacy, personalise)
     sampler, delta = sampler_for(privacy.sampling, cohort, tasks), privacy.delta_for(tasks)

@@ -1,0 +1,139 @@
+"""Exact regressions against scikit-learn, dense densities, and what must not matter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.linear_model import LogisticRegression, Ridge
+from torch.func import vmap
+
+from tacit.local.batches import Batches
+from tacit.local.bayes import average, bell, design, grid, posterior
+
+STRENGTHS = torch.tensor([-1.0, 0.0, 1.5], dtype=torch.float64)
+
+
+def rows(n: int, d: int, kind: str, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    x, w = rng.standard_normal((n, d)), rng.standard_normal(d)
+    score = x @ w
+    y = score + rng.standard_normal(n) if kind == "regression" else score + rng.logistic(size=n) > 0
+    return torch.from_numpy(x), torch.from_numpy(y.astype(float)), torch.ones(n).double()
+
+
+def ratios(x: torch.Tensor, root: torch.Tensor | None = None) -> np.ndarray:
+    z = x if root is None else x @ root
+    return 10 ** STRENGTHS.numpy() / float((z * z).sum() / len(x))
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 5), (6, 20), (10, 10)])
+def test_squared_loss_is_ridge_regression(n, d):
+    x, y, counts = rows(n, d, "regression")
+    weights, _ = posterior("regression", (x, y, counts), torch.zeros(d).double(), None, STRENGTHS)
+    for ratio, w in zip(ratios(x), weights, strict=True):
+        other = Ridge(alpha=1 / ratio, fit_intercept=False).fit(x.numpy(), y.numpy())
+        assert np.allclose(w.numpy(), other.coef_, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 4), (8, 15)])
+def test_logistic_loss_is_logistic_regression(n, d):
+    x, y, counts = rows(n, d, "binary", seed=9)
+    weights, _ = posterior("binary", (x, y, counts), torch.zeros(d).double(), None, STRENGTHS)
+    for ratio, w in zip(ratios(x), weights, strict=True):
+        other = LogisticRegression(C=ratio, fit_intercept=False, tol=1e-12, max_iter=10_000)
+        other.fit(x.numpy(), y.numpy())
+        assert np.allclose(w.numpy(), other.coef_[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "d"), [(25, 6), (5, 12)])
+def test_a_prior_is_ridge_regression_in_its_own_coordinates(n, d):
+    x, y, counts = rows(n, d, "regression", seed=2)
+    rng = torch.Generator().manual_seed(0)
+    root = torch.randn(d, d, generator=rng, dtype=torch.float64)
+    mean = torch.randn(d, generator=rng, dtype=torch.float64)
+    weights, _ = posterior("regression", (x, y, counts), mean, root, STRENGTHS)
+    for ratio, w in zip(ratios(x, root), weights, strict=True):
+        prior = np.linalg.inv(ratio * (root @ root.T).numpy())
+        system = x.numpy().T @ x.numpy() + prior
+        right = x.numpy().T @ y.numpy() + prior @ mean.numpy()
+        assert np.allclose(w.numpy(), np.linalg.solve(system, right), atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "d"), [(25, 6), (5, 12)])
+def test_evidence_is_the_density_with_the_noise_integrated_out(n, d):
+    """Differences of log evidence against a direct quadrature over σ²."""
+    x, y, counts = rows(n, d, "regression", seed=3)
+    _, evidence = posterior("regression", (x, y, counts), torch.zeros(d).double(), None, STRENGTHS)
+    sigmas = np.exp(np.linspace(-8, 8, 4001))
+    direct = []
+    for ratio in ratios(x):
+        shape = np.eye(n) + ratio * (x @ x.T).numpy()
+        quad = y.numpy() @ np.linalg.solve(shape, y.numpy())
+        logs = -n * np.log(sigmas) - 0.5 * np.linalg.slogdet(shape)[1] - quad / (2 * sigmas**2)
+        direct.append(np.log(np.exp(logs - logs.max()).sum()) + logs.max())  # dσ/σ, on this grid
+    assert np.allclose(np.diff(evidence.numpy()), np.diff(direct), atol=1e-3)
+
+
+def test_logistic_evidence_is_close_to_the_integral():
+    x, y, counts = rows(40, 2, "binary", seed=4)
+    _, evidence = posterior("binary", (x, y, counts), torch.zeros(2).double(), None, STRENGTHS)
+    side = np.linspace(-12, 12, 801)
+    w = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+    scores = w @ x.numpy().T
+    like = (y.numpy() * scores - np.logaddexp(0, scores)).sum(1)
+    for ratio, found in zip(ratios(x), evidence, strict=True):
+        prior = stats.multivariate_normal(np.zeros(2), ratio * np.eye(2)).logpdf(w)
+        total = np.log(np.exp(like + prior).sum() * (side[1] - side[0]) ** 2)
+        assert float(found) == pytest.approx(total, abs=0.25)
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize(("n", "d"), [(20, 4), (5, 9)])
+def test_filler_rows_and_neighbours_in_the_batch_do_not_matter(kind, n, d):
+    one, two = rows(n, d, kind, seed=5), rows(n, d, kind, seed=6)
+    filled = tuple(torch.cat([a, b]) for a, b in zip(one, two, strict=True))
+    filled = (filled[0], filled[1], torch.cat([one[2], torch.zeros(n)]).double())
+    mean = torch.zeros(d).double()
+    alone = posterior(kind, one, mean, None, STRENGTHS)
+    stacked = vmap(lambda *r: posterior(kind, r, mean, None, STRENGTHS))(
+        *(torch.stack(pair) for pair in zip(filled, filled, strict=True))
+    )
+    for a, b in zip(alone, stacked, strict=True):
+        assert torch.allclose(a, b[0], atol=1e-8)
+
+
+def test_separable_classes_stay_finite():
+    x = torch.linspace(-1, 1, 10).double().unsqueeze(1)
+    y = (x[:, 0] > 0).double()
+    strengths = torch.tensor([0.0, 3.0, 6.0]).double()
+    weights, evidence = posterior("binary", (x, y, torch.ones(10).double()),
+                                  torch.zeros(1).double(), None, strengths)  # fmt: skip
+    assert weights.isfinite().all()
+    assert evidence.isfinite().all()
+    assert (weights.diff(dim=0) > 0).all()
+
+
+def test_scale_of_rows_and_targets_does_not_change_which_strength_is_likely():
+    x, y, counts = rows(30, 5, "regression", seed=7)
+    zero = torch.zeros(5).double()
+    _, one = posterior("regression", (x, y, counts), zero, None, STRENGTHS)
+    _, other = posterior("regression", (100 * x, 0.01 * y, counts), zero, None, STRENGTHS)
+    assert torch.allclose(one - one[0], other - other[0])
+
+
+def test_a_constant_column_is_added_where_the_model_has_an_intercept():
+    x = torch.arange(6.0).reshape(1, 3, 2)
+    batches = Batches(x, torch.zeros(1, 3), torch.tensor([[0.5, 0.5, 0.0]]))
+    wide, _, counts = design(batches, 3)
+    assert torch.equal(wide[:, -1], torch.ones(3).double())
+    assert design(batches, 2)[0].shape == (3, 2)
+    assert counts.tolist() == [1.0, 1.0, 0.0]
+
+
+def test_likely_weights_count_more():
+    weights = torch.tensor([[0.0], [1.0]]).double()
+    assert float(average(weights, torch.tensor([0.0, 30.0]).double())) == pytest.approx(1.0)
+    assert float(bell(5).exp().sum()) == pytest.approx(1.0)
+    assert torch.allclose(grid(1.0, 0.5, 5).double(), torch.tensor([0, 0.5, 1, 1.5, 2]).double())
