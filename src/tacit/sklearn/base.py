@@ -1,0 +1,221 @@
+"""What all estimators share: rows by task, models by task, and who is predicted by which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from tacit.data.arrays import task_array
+from tacit.errors import TacitError
+from tacit.federation import Kind, Rows
+from tacit.local.flat import FlatModel
+from tacit.privacy import Guarantee
+from tacit.runtime import evaluate
+from tacit.runtime.models import MODEL_BYTES, ROWS_AT_ONCE
+
+
+class MultiTask(BaseEstimator):
+    """What all estimators share: rows by task, models by task, and who is predicted by which."""
+
+    guarantee_: Guarantee
+    tasks_: np.ndarray
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    billboard_coef_: np.ndarray
+    billboard_intercept_: np.ndarray
+    n_features_in_: int
+    _network: tuple[nn.Module, Kind, Tensor, Tensor, np.ndarray, np.ndarray] | None
+    _no_newcomers: str
+    """Why a task that was not there cannot be predicted; empty if it can."""
+
+    def _encoded(self, y: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _several_classes(self) -> bool:
+        return False
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "guarantee_")
+
+    def _rows(self, X: Any, y: Any, tasks: Any) -> Rows:
+        """Checked rows in double precision, task after task; sets what is known of them."""
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, y_numeric=isinstance(self, RegressorMixin)
+        )
+        target = self._encoded(y)
+        self._named = tasks is not None
+        if tasks is None:
+            self.tasks_, codes = np.array([None], dtype=object), np.zeros(len(X), dtype=np.int64)
+        else:
+            labels = task_array(tasks)
+            _check_length(labels, X)
+            self.tasks_, codes = _grouped(labels)
+        order = np.argsort(codes, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(codes))])
+        x, target = np.ascontiguousarray(X[order]), target[order]
+        return Rows(torch.from_numpy(x), torch.from_numpy(target), torch.from_numpy(offsets))
+
+    def _codes(self, tasks: Any, X: np.ndarray) -> np.ndarray:
+        """The number of each row's task; −1 for one that was not there."""
+        if not self._named:
+            if tasks is not None:
+                raise TacitError("fit was called without tasks: leave them out here as well")
+            return np.zeros(len(X), dtype=np.int64)
+        codes = np.full(len(X), -1)
+        if tasks is not None:
+            labels = task_array(tasks)
+            _check_length(labels, X)
+            if _text(labels) != _text(self.tasks_):
+                kinds = ("numbers", "text") if _text(self.tasks_) else ("text", "numbers")
+                raise TacitError("tasks are {}, but were {} at fit: give the same".format(*kinds))
+            known = {task: number for number, task in enumerate(self.tasks_.tolist())}
+            codes = np.array([known.get(task, -1) for task in labels.tolist()], dtype=np.int64)
+        if self._no_newcomers and (codes < 0).any():
+            task = "no task is named" if tasks is None else "a task was not there at fit"
+            raise TacitError(f"{task}, and {self._no_newcomers}")
+        return codes
+
+    def _keep_linear(self, w: np.ndarray, outputs: int, scale: np.ndarray, shift: np.ndarray):
+        """Weights [tasks + 1, size], the billboard's last, in units of the target."""
+        p = self.n_features_in_
+        coef = w[:, : outputs * p].reshape(len(w), outputs, p) * scale[:, None, None]
+        bias = w[:, outputs * p :] if w.shape[1] > outputs * p else np.zeros((len(w), outputs))
+        intercept = bias * scale[:, None] + shift[:, None]
+        if outputs == 1:
+            coef, intercept = coef[:, 0], intercept[:, 0]
+        self._network = None
+        self.coef_, self.billboard_coef_ = coef[:-1], coef[-1]
+        self.intercept_, self.billboard_intercept_ = intercept[:-1], intercept[-1]
+
+    def _raw(self, X: Any, tasks: Any) -> np.ndarray:
+        """Predicted targets, or logits, of each row by its own task's model."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        codes = self._codes(tasks, X)
+        if self._network is None:
+            coef = np.concatenate([self.coef_, self.billboard_coef_[None]])[codes]
+            intercept = np.append(self.intercept_, self.billboard_intercept_[None], axis=0)[codes]
+            return np.einsum("n...p,np->n...", coef, X) + intercept
+        module, kind, w, buffers, scale, shift = self._network
+        model, order = FlatModel(module, kind), np.argsort(codes, kind="stable")
+        present, counts = np.unique(codes, return_counts=True)
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+        rows = Rows(torch.from_numpy(X[order].astype(np.float32)), torch.zeros(len(X)), offsets)
+        sorted_out = evaluate.outputs(
+            model, lambda k: (w[present[k.numpy()]], buffers[present[k.numpy()]]), rows,
+            torch.arange(len(present)), ROWS_AT_ONCE, max(1, MODEL_BYTES // (4 * model.size)),
+        ).double().numpy()  # fmt: skip
+        out = np.empty_like(sorted_out)
+        out[order] = sorted_out
+        return out if kind != "regression" else out * scale[codes] + shift[codes]
+
+
+class Regressor(RegressorMixin):
+    def _encoded(self, y: np.ndarray) -> np.ndarray:
+        return y.astype(np.float64)
+
+    def predict(self, X: Any, tasks: Any = None) -> np.ndarray:
+        """The target of each row, from its own task's model."""
+        return self._raw(X, tasks)  # type: ignore[attr-defined]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
+        """R² over all rows together: not covered by the guarantee."""
+        from sklearn.metrics import r2_score
+
+        return float(r2_score(y, self.predict(X, tasks), sample_weight=sample_weight))
+
+
+class Classifier(ClassifierMixin):
+    classes_: np.ndarray
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self._several_classes()  # type: ignore[attr-defined]
+        return tags
+
+    def _encoded(self, y: np.ndarray) -> np.ndarray:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise TacitError("y has one class only, but at least two classes are needed")
+        if len(self.classes_) > 2 and not self._several_classes():  # type: ignore[attr-defined]
+            raise TacitError(
+                f"Only binary classification is supported by method={self.method!r}, but y has "  # type: ignore[attr-defined]
+                f'{len(self.classes_)} classes: use PrivateMultiTaskClassifier(method="pmtl")'
+            )
+        return codes.astype(np.float64 if len(self.classes_) == 2 else np.int64)
+
+    def decision_function(self, X: Any, tasks: Any = None) -> np.ndarray:
+        """Logits: [rows] of the second class where there are two, else [rows, classes]."""
+        return self._raw(X, tasks)  # type: ignore[attr-defined]
+
+    def predict_proba(self, X: Any, tasks: Any = None) -> np.ndarray:
+        """How likely each class is [rows, classes], from the row's own task's model."""
+        from scipy.special import expit, softmax
+
+        logits = self.decision_function(X, tasks)
+        if logits.ndim == 2:
+            return softmax(logits, axis=1)
+        return np.stack([expit(-logits), expit(logits)], axis=1)
+
+    def predict(self, X: Any, tasks: Any = None) -> np.ndarray:
+        """The likeliest class of each row, from its own task's model."""
+        logits = self.decision_function(X, tasks)
+        return self.classes_[
+            logits.argmax(axis=1) if logits.ndim == 2 else (logits > 0).astype(int)
+        ]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
+        """Accuracy over all rows together: not covered by the guarantee."""
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, tasks), sample_weight=sample_weight))
+
+
+def whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def check_flag(value: Any, name: str) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise TacitError(f"{name}={value!r}: True or False is needed")
+
+
+def _check_length(labels: np.ndarray, X: np.ndarray) -> None:
+    if len(labels) != len(X):
+        raise TacitError(f"X has {len(X)} rows, but tasks has {len(labels)}: give one for each row")
+
+
+def _text(labels: np.ndarray) -> bool:
+    return labels.dtype.kind == "U" or any(isinstance(label, str) for label in labels.flat)
+
+
+def _grouped(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tasks in their order, and the number of each row's."""
+    if labels.dtype.kind != "O":
+        return np.unique(labels, return_inverse=True)
+    found: dict[Any, int] = {}
+    codes = np.array([found.setdefault(label, len(found)) for label in labels.tolist()])
+    try:
+        order = sorted(found)
+    except TypeError:  # numbers beside text
+        order = sorted(found, key=lambda label: (type(label).__name__, str(label)))
+    tasks, rank = np.empty(len(order), dtype=object), np.empty(len(order), dtype=np.int64)
+    tasks[:] = order
+    rank[[found[label] for label in order]] = np.arange(len(order))
+    return tasks, rank[codes]
