@@ -26,16 +26,18 @@ STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.0)
 """Newton may overshoot where classes are separable: the best of these lengths is taken."""
 
 
-def design(batches: Batches, size: int) -> tuple[Tensor, Tensor, Tensor]:
+def design(
+    batches: Batches, size: int, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
     """All rows of a task [n, size], the targets [n], which rows count.
 
     A model with one weight more than there are features has an intercept: a feature that is 1.
     """
     x, y, weight = batches.x[0], batches.y[0], batches.weight[0]
-    x = x.reshape(x.shape[0], -1).double()
+    x = x.reshape(x.shape[0], -1).to(dtype)
     if size > x.shape[1]:
         x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
-    return x, y.double(), (weight > 0).double()
+    return x, y.to(dtype), (weight > 0).to(dtype)
 
 
 def posterior(
@@ -54,7 +56,7 @@ def posterior(
     z = x if root is None else x @ root
     number = counts.sum().clamp(min=1.0)
     scale = (z * z).sum() / number
-    ratio = 10.0**strengths / scale.clamp(min=1e-30)
+    ratio = 10.0 ** strengths.to(z.dtype) / scale.clamp(min=1e-30)
     solve = _squared if kind == "regression" else _logistic
     u, evidence = solve(z, x @ mean, y * counts, counts, ratio)
     return mean + (u if root is None else u @ root.T), evidence
@@ -83,7 +85,7 @@ def _squared(
     explained = (half[..., 0] ** 2).sum(dim=1)
     total = (error * error).sum()
     quad = explained if n <= d else total - ratio * explained
-    quad = torch.maximum(quad, 1e-12 * total).clamp(min=1e-300)
+    quad = torch.maximum(quad, 1e-12 * total).clamp(min=1e-30)
     logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
     u = ratio[:, None] * (inverse @ z if n <= d else inverse)
     return u, -0.5 * logdet - 0.5 * counts.sum() * quad.log()

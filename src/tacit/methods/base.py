@@ -99,6 +99,10 @@ class Method(ABC):
         """Rows of a batch; None for all rows of the task."""
         return None
 
+    def workspace(self, rows: int, size: int) -> int:
+        """Numbers that one task has in work besides its rows; decides how many run at once."""
+        return 6 * size
+
     @property
     def gradients(self) -> int:
         """Gradients a task computes per round; decides whether tracing the client step pays."""

@@ -34,6 +34,11 @@ class LinearMethod(OnBillboard):
         """Few rounds of large steps: tracing them would take longer than it saves."""
         return 1000
 
+    def workspace(self, rows: int, size: int) -> int:
+        """Systems of every strength and their factors, in double precision."""
+        smaller = min(rows, size)
+        return 6 * POINTS * smaller**2 + 4 * (rows + POINTS) * size
+
     def size(self, model: FlatModel) -> int:
         """How many weights a task has; refuses models that are not linear with one output."""
         layers = [name for name, _ in model.layers]
@@ -53,7 +58,7 @@ def alone(
     Weights averaged over strengths, the strength that it expects (in units of `REACH` from
     `CENTRE`, so in [−1, 1]), and the weights of every strength on the way.
     """
-    strengths = grid(CENTRE[kind], REACH / 2, POINTS).to(mean.device)
+    strengths = grid(CENTRE[kind], REACH / 2, POINTS).to(mean)
     weights, evidence = posterior(kind, rows, mean, None, strengths)
     expected = torch.softmax(evidence, dim=0) @ strengths
     return average(weights, evidence), (expected - CENTRE[kind]) / REACH, weights

@@ -101,12 +101,12 @@ class SharedPrior(LinearMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        mean = board["mean"].double()
-        w, strength, each = alone(model.kind, design(batches, len(mean)), mean)
+        # Single precision is plenty for what will be clipped and noised; `settle` has double.
+        mean = board["mean"]
+        w, strength, each = alone(model.kind, design(batches, len(mean), mean.dtype), mean)
         w = each[LOOSE] if self.mean > 0 else w
         known = [w - mean] if self.mean == 1 else [w - mean, strength.reshape(1)]
-        contribution = torch.cat(known).to(board["mean"].dtype)
-        return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}, contribution
+        return {"w": w, "buffers": state["buffers"]}, torch.cat(known)
 
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         d = len(board["mean"])

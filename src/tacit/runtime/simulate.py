@@ -257,7 +257,8 @@ class Simulation:
         if sent.ndim != 2:
             raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
         row = max(1, few[0].numel())
-        task_bytes = 4 * (rows * (row * method.steps + activations) + 6 * self.model.size)
+        work = method.workspace(rows, self.model.size)
+        task_bytes = 4 * (rows * (row * method.steps + activations) + work)
         chunk = max(1, _chunk_bytes(self.device) // task_bytes)
         cohort = max(1, round(self.channel.sampler.expected(len(self.federation))))
         return sent.shape[1], chunk, min(chunk, cohort) * rows * (row + activations)
