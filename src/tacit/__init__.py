@@ -19,6 +19,7 @@ from tacit.methods import (
     SharedPrior,
 )
 from tacit.privacy import Guarantee, Privacy
+from tacit.runtime.between import between_tasks
 from tacit.runtime.models import SavedModels
 from tacit.runtime.run import Run
 from tacit.runtime.train import train
@@ -46,6 +47,7 @@ __all__ = [
     "Server",
     "SharedPrior",
     "TacitError",
+    "between_tasks",
     "data",
     "models",
     "train",
