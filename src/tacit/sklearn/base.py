@@ -48,6 +48,11 @@ class MultiTask(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "guarantee_")
 
+    def _forget(self) -> None:
+        """What an earlier fit found: it may not stand beside a later one, even if that fails."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
     def _rows(self, X: Any, y: Any, tasks: Any) -> Rows:
         """Checked rows in double precision, task after task; sets what is known of them."""
         X, y = validate_data(

@@ -47,6 +47,7 @@ class _Classical(MultiTask):
         if given is not None and not (number(given) and 0 < given < math.inf):
             raise TacitError(f"strength={given!r}: a positive number or None is needed")
         check_flag(self.fit_intercept, "fit_intercept")
+        self._forget()
         rows = self._rows(X, y, tasks)
         kind = "regression" if isinstance(self, Regressor) else "binary"
         problem = Problem.of(rows, kind, bool(self.fit_intercept))

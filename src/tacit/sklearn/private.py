@@ -19,7 +19,16 @@ from tacit.federation import Federation, Kind, Rows, TargetScale
 from tacit.local.batches import Batches, draw
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel, ModelFactory
-from tacit.methods import METHODS, MPMTL, Local, Method, RelatedMethod, SharedPrior, TrainedMethod
+from tacit.methods import (
+    METHODS,
+    MPMTL,
+    Local,
+    Method,
+    OnBillboard,
+    RelatedMethod,
+    SharedPrior,
+    TrainedMethod,
+)
 from tacit.methods.linear import LinearMethod, alone
 from tacit.models import MODELS
 from tacit.privacy import Everyone, Ledger, Prepaid, Privacy, guarantee, spent
@@ -84,8 +93,10 @@ class _Private(MultiTask):
         """
         # What can be refused is refused before any work.
         method, privacy, seed, model = self._method(), self._privacy(), self._seed(), self._layers()
-        rounds, path = self._rounds(method), self._path(privacy)
+        rounds = self._rounds(method)
+        path = self._path(method, privacy, rounds)
         self._check_units()
+        self._forget()
         rows = self._rows(X, y, tasks)
         federation = self._federation(rows)
         if len(federation) > 1:
@@ -217,15 +228,23 @@ class _Private(MultiTask):
             raise TacitError("fit_intercept=False is for model='linear' only: leave it out")
         return MODELS["linear-no-intercept"]
 
-    def _path(self, privacy: Privacy | None) -> Path | None:
+    def _path(self, method: Method, privacy: Privacy | None, rounds: int) -> Path | None:
         if self.ledger is None:
             return None
         if not isinstance(self.ledger, str | Path) or not Path(self.ledger).parent.is_dir():
             raise TacitError(f"ledger={self.ledger!r}: a file in a folder that exists is needed")
-        if privacy is None:
+        epsilon = None if privacy is None else privacy.epsilon
+        refuted = (
+            epsilon and isinstance(method, OnBillboard) and method.printed(rounds, epsilon, 0.1)
+        )
+        if epsilon is None or refuted:
+            why = (
+                "the Wishart mechanism promises nothing"
+                if refuted
+                else "epsilon=None adds no noise"
+            )
             raise TacitError(
-                "ledger= books releases, but with epsilon=None exact sums are published, which "
-                "cost more than any ledger can hold: leave it out, or pass epsilon"
+                f"ledger= adds up what noisy releases cost, but {why}: leave one of them out"
             )
         Ledger.at(Path(self.ledger))  # says so if it is damaged
         return Path(self.ledger)
