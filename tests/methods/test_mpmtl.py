@@ -12,6 +12,7 @@ import torch
 import tacit
 from tacit import TacitError
 from tacit.classical import Problem, trace_norm
+from tacit.local.bayes import design
 from tacit.methods import MPMTL
 from tacit.privacy import schedule
 from tacit.privacy.covariance import WISHART_REFUTED
@@ -114,6 +115,30 @@ def test_many_steps_reach_the_solution_of_the_classical_solver():
     found = final(federation, MPMTL(strength=strength, lr=0.3), 250)
     assert np.abs(found - known).max() < 2e-4
     assert np.linalg.matrix_rank(known, tol=1e-6) < 6  # the penalty does something
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneralisedRidge(MPMTL):
+    """Another map and another solver: the prior of all models, and a regression under it."""
+
+    def shared(self, covariance, noise):
+        return torch.linalg.inv(covariance + 0.01 * torch.eye(len(covariance)))
+
+    def step(self, model, board, state, batches):
+        x, y, counts = design(batches, len(state["w"]))
+        w = torch.linalg.solve(x.T @ (counts[:, None] * x) + board["shared"], x.T @ (counts * y))
+        return w, w, torch.zeros_like(w)
+
+
+def test_the_framework_takes_any_map_and_any_single_task_solver():
+    federation = tasks()
+    found = final(federation, GeneralisedRidge(), 3)
+    x, y = rows_of(federation)
+    w = begin(federation, "regression")
+    for _ in range(3):
+        prior = np.linalg.inv(w.T @ w / len(w) + 0.01 * np.eye(6))
+        w = np.stack([np.linalg.solve(a.T @ a + prior, a.T @ b) for a, b in zip(x, y, strict=True)])
+    assert np.allclose(found, w, atol=1e-4)
 
 
 def test_outliers_belong_to_their_task_alone():

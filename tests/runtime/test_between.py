@@ -85,7 +85,7 @@ def test_its_subspace_helps_related_tasks():
         tacit.train(each, method, **settings).metrics["overall"]["nmse_pooled"]
         for each in (federation.related(found.omega(2)), federation.clustered(["all"] * 24))
     ]
-    assert scores[0] < 0.5 * scores[1]
+    assert scores[0] < 0.7 * scores[1]
 
 
 def test_errors_come_before_work(make_federation, tmp_path):

@@ -7,10 +7,10 @@ Multi-Task Learning." IEEE Transactions on Pattern Analysis and Machine Intellig
 |----------------------------------------------------------------|---------------------------------|
 | Algorithm 1, 4–5: Σ = WWᵀ + noise                              | the channel, with `moments`     |
 | Algorithm 1, 6: any map f: Σ → M                               | `publish`, through `shared`     |
-| Algorithm 1, 7: any single-task algorithm given M              | `client`, then `settle`         |
+| Algorithm 1, 7: any single-task algorithm given M              | `step`, in `client`             |
 | Algorithm 2, 7–9: U max(0, 1 − ηλ/√Λ) Uᵀ                       | `shared`, structure "low-rank"  |
 | Algorithm 3, 7–8: the same on the diagonal of Σ                | `shared`, "group-sparse"        |
-| 9–11: ŵ = Mw; z = ŵ + β_t(ŵ − ŵ_prev); w = z − η ∂L(z)         | `_step`                         |
+| 9–11: ŵ = Mw; z = ŵ + β_t(ŵ − ŵ_prev); w = z − η ∂L(z)         | `step`                          |
 | 3.5: ε_t = ε₀t^α or ε₀Q^(−t); β_t                              | `weights`, `_momentum`          |
 | strong convexity: µ/2 ‖w‖² added to each loss                  | `ridge`                         |
 | 3.2: decomposed models, shared part + outliers of the task     | `outliers`                      |
@@ -18,6 +18,9 @@ Multi-Task Learning." IEEE Transactions on Pattern Analysis and Machine Intellig
 
 A round contributes W^(t−1), and its release gives M^(t); so what the paper does at the end of
 iteration t is here the beginning of round t + 1, and `settle` after the last: T rounds, T releases.
+
+Another instance of Algorithm 1 is a subclass with its own `shared` (any map of the covariance) and
+`step` (any single-task algorithm that is given what was published).
 
 Differences from the printed algorithms, on purpose: noise is Gaussian; what is clipped is the copy
 that is sent, not the model that a task works with (`clip_model` clips both, as printed);
@@ -131,7 +134,7 @@ class MPMTL(LinearMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        w, hat, own = self._step(model, board, state, batches)
+        w, hat, own = self.step(model, board, state, batches)
         # W^(0), when a task first takes part: what it finds by itself.
         start = ridge(model.kind, batches, len(w))
         began = state["began"] > 0
@@ -159,7 +162,7 @@ class MPMTL(LinearMethod):
         return torch.diag(_shrunk(covariance.diagonal().abs(), step, noise * 2))
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
-        hat = board["shared"] @ self._clipped(state["w"].double())
+        _, hat, _ = self.step(model, board, state, batches)
         return state | {"result": (hat + state["own"]).to(model.start.dtype)}
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
@@ -179,7 +182,7 @@ class MPMTL(LinearMethod):
         t = torch.as_tensor(board.round).double()
         return ((t - 1) / (t + 2)).clamp(min=0.0)
 
-    def _step(
+    def step(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Lines 9–11 with the published M: the next w, ŵ, and the task's own part."""
