@@ -224,7 +224,7 @@ def test_without_tasks_one_task_trains_alone():
 
 
 def test_what_a_task_does_to_its_target_is_its_own_affair():
-    x, y, tasks = arrays(10, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     task = np.unique(tasks, return_inverse=True)[1]
     shift, scale = 100.0 * task, 1.0 + task
     made = PrivateMultiTaskRegressor(random_state=0).fit(x, y, tasks=tasks)
@@ -235,7 +235,7 @@ def test_what_a_task_does_to_its_target_is_its_own_affair():
 
 
 def test_no_intercept_is_none_at_all():
-    x, y, tasks = arrays(10, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     for scale in ("task", (0.0, 2.0)):
         made = PrivateMultiTaskRegressor(fit_intercept=False, target_scale=scale, random_state=0)
         with warnings.catch_warnings():
@@ -250,7 +250,7 @@ def test_no_intercept_is_none_at_all():
 
 
 def test_the_guarantee_is_what_was_asked_for():
-    x, y, tasks = arrays(10, 3, "binary")
+    x, y, tasks = arrays(8, 3, "binary")
     made = PrivateMultiTaskClassifier(epsilon=2.0, delta=1e-3).fit(x, y, tasks=tasks)
     assert made.guarantee_.private
     assert 1.9 < made.guarantee_.epsilon <= 2.0
@@ -266,7 +266,7 @@ def test_the_guarantee_is_what_was_asked_for():
 
 
 def test_noise_is_secret_without_a_seed_and_repeatable_with_one():
-    x, y, tasks = arrays(10, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
 
     def billboard(state):
         return PrivateMultiTaskRegressor(random_state=state).fit(x, y, tasks=tasks).billboard_coef_
@@ -279,7 +279,7 @@ def test_noise_is_secret_without_a_seed_and_repeatable_with_one():
 
 
 def test_fits_add_up_in_a_ledger(tmp_path):
-    x, y, tasks = arrays(10, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     path = tmp_path / "ledger.jsonl"
     made = PrivateMultiTaskRegressor(ledger=path)
     first = made.fit(x, y, tasks=tasks).spent_.epsilon
@@ -289,7 +289,7 @@ def test_fits_add_up_in_a_ledger(tmp_path):
     assert first < second.spent_.epsilon < 2 * first
     booked = Ledger.at(path).releases()
     assert booked.total() == 6
-    assert spent(booked, 1 / 100, "add-remove").epsilon == second.spent_.epsilon
+    assert spent(booked, 1 / 80, "add-remove").epsilon == second.spent_.epsilon
     made.set_params(method=tacit.SharedPrior(mean=1), rounds=2)
     with pytest.warns(UnbookedTuningWarning):
         made.fit(x, y, tasks=tasks)
@@ -300,7 +300,7 @@ def test_fits_add_up_in_a_ledger(tmp_path):
 
 
 def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path):
-    x, y, tasks = arrays(6, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     made = PrivateMultiTaskRegressor("pmtl", ledger=tmp_path / "ledger", rounds=30)
     made.fit(x, y, tasks=tasks)
     before = (tmp_path / "ledger").read_text()
@@ -340,14 +340,14 @@ def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path):
     ],
 )
 def test_settings_are_checked_before_rows_are(settings, says):
-    x, y, tasks = arrays(6, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     made = PrivateMultiTaskRegressor(**settings)
     with pytest.raises(tacit.TacitError, match=re.escape(says)):
         made.fit(x, y, tasks=tasks)
 
 
 def test_rows_are_checked():
-    x, y, tasks = arrays(6, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     made = PrivateMultiTaskRegressor(random_state=0)
     with pytest.raises(tacit.TacitError, match="but tasks has 3: give one for each row"):
         made.fit(x, y, tasks=tasks[:3])
@@ -367,7 +367,7 @@ def test_rows_are_checked():
     [PrivateMultiTaskClassifier(), PrivateMultiTaskClassifier("mpmtl"), MultiTaskClassifier()],
 )
 def test_linear_methods_refuse_several_classes(made):
-    x, y, tasks = arrays(6, 3, "multiclass")
+    x, y, tasks = arrays(8, 3, "multiclass")
     with pytest.raises(tacit.TacitError, match=r'3 classes: use .*method="pmtl"'):
         made.fit(x, y, tasks=tasks)
 
@@ -376,7 +376,7 @@ def test_linear_methods_refuse_several_classes(made):
 
 
 def test_names_of_features_are_kept_and_checked():
-    x, y, tasks = arrays(6, 3, "regression")
+    x, y, tasks = arrays(8, 3, "regression")
     frame = pd.DataFrame(x, columns=["age", "dose", "weight"])
     made = PrivateMultiTaskRegressor(random_state=0).fit(frame, y, tasks=pd.Series(tasks))
     assert made.feature_names_in_.tolist() == ["age", "dose", "weight"]
@@ -392,7 +392,7 @@ def test_names_of_features_are_kept_and_checked():
     "made", [*ALL[:2], *ALL[3:], PrivateMultiTaskClassifier("pmtl", model="mlp", rounds=2)]
 )
 def test_clones_and_copies(made):
-    x, y, tasks = arrays(6, 3, "binary")
+    x, y, tasks = arrays(8, 3, "binary")
     made = clone(made).fit(x, y, tasks=tasks)
     copy = pickle.loads(pickle.dumps(made))
     np.testing.assert_array_equal(copy.predict(x, tasks), made.predict(x, tasks))
@@ -475,11 +475,8 @@ def test_classical_estimators_choose_a_strength(method):
         even = np.arange(len(x)) % 2 == 0
         made = estimator(method).fit(x[even], y[even], tasks=tasks[even])
         assert made.score(x[~even], y[~even], tasks=tasks[~even]) > 0.8
-        strengths = [
-            estimator(method, strength=s).fit(x[even], y[even], tasks=tasks[even])
-            for s in (made.strength_, 1e3)
-        ]
-        np.testing.assert_allclose(strengths[0].coef_, made.coef_, rtol=1e-3, atol=1e-4)
+        same = estimator(method, strength=made.strength_).fit(x[even], y[even], tasks=tasks[even])
+        np.testing.assert_allclose(same.coef_, made.coef_, rtol=1e-3, atol=1e-4)
     with pytest.raises(tacit.TacitError, match="strength=-1"):
         MultiTaskRegressor(strength=-1).fit(x, y, tasks=tasks)
     with pytest.raises(tacit.TacitError, match="method='magic'"):
