@@ -109,3 +109,10 @@ def test_shares_say_none_and_all_only_when_true():
     assert words.share(1, 3000) == "under 1 %"
     assert words.share(2999, 3000) == "over 99 %"
     assert (words.share(0, 7), words.share(7, 7)) == ("0 %", "100 %")
+
+
+def test_a_refuted_mechanism_is_said_to_be_refuted():
+    told = {"channel": "billboard", "epsilon": None, "refuted": "why", "private": False}
+    assert "refuted" in words.state(told).headline
+    assert "none is true" in words.meaning(told)
+    assert "refuted" not in words.state(told | {"refuted": ""}).headline

@@ -189,14 +189,10 @@ class OnBillboard(Method):
 
     clip: float = 1.0
     """Largest Euclidean norm of one task's contribution (γ)."""
-    clip_quantile: float | None = None
-    """Let the clip follow this quantile of the norms, privately; `clip` is where it starts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("clip", self.clip > 0 and not math.isnan(self.clip), "a positive number")
-        inside = self.clip_quantile is None or 0 < self.clip_quantile < 1
-        self._require("clip_quantile", inside, "between 0 and 1, or None")
 
     @property
     def moments(self) -> Moments | None:
@@ -215,6 +211,14 @@ class OnBillboard(Method):
 @dataclass(frozen=True, kw_only=True)
 class BillboardMethod(OnBillboard, TrainedMethod):
     """A method on the billboard whose tasks train by gradient descent."""
+
+    clip_quantile: float | None = None
+    """Let the clip follow this quantile of the norms, privately; `clip` is where it starts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inside = self.clip_quantile is None or 0 < self.clip_quantile < 1
+        self._require("clip_quantile", inside, "between 0 and 1, or None")
 
 
 @dataclass(frozen=True, kw_only=True)

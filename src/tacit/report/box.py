@@ -99,6 +99,8 @@ LONG = {
 
 def _releases(guarantee: Mapping[str, Any]) -> str:
     if guarantee.get("epsilon") is None:
+        if guarantee.get("refuted"):
+            return "Not counted: no ε could be added up from them"
         return "Not counted: nothing was bounded, so nothing could be booked"
     number = int(guarantee.get("releases") or 0)
     verb = "was" if number == 1 else "were"
@@ -108,15 +110,18 @@ def _releases(guarantee: Mapping[str, Any]) -> str:
 def _noise(guarantee: Mapping[str, Any], adapted: bool) -> str:
     noise, clip = guarantee.get("noise_multiplier"), guarantee.get("clip")
     if not noise:
-        return "None"
-    words = f"Gaussian, on every published sum; standard deviation {_digits(noise)} times the clip"
+        return "As printed in the paper" if guarantee.get("refuted") else "None"
+    words = (
+        f"Gaussian, on every published number; standard deviation {_digits(noise)} times as far as "
+        "one task can move them by taking part"
+    )
     if clip is not None and adapted:
-        words = (
-            f"Gaussian, on every published sum; noise multiplier {_digits(noise)}; the clip "
-            f"followed a quantile of the contributions' lengths and ended at {plain(clip)}"
+        words += (
+            "; the clip followed a quantile of the contributions' lengths and ended at "
+            f"{plain(clip)}"
         )
     elif clip is not None:
-        words += f" of {plain(clip)}, the greatest length a task's contribution can have"
+        words += f"; contributions are clipped to length {plain(clip)}"
     origin = "drawn from a seed" if guarantee.get("seeded") else "drawn from the operating system"
     return f"{words}; {origin}"
 

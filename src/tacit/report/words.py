@@ -64,13 +64,16 @@ LEAKY = State(
 )
 UNSURE = State("unsure", "amber", "not private", "Not private: the run is not marked private", 5)
 NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a task contributed", 6)
+REFUTED = State(
+    "refuted", "red", "no privacy", "No privacy: the mechanism was published, and refuted", 6
+)
 
 
 def state(guarantee: Mapping[str, Any]) -> State:
     """Green only when the run itself says so: whatever is missing or unclear counts against it."""
     released = guarantee.get("channel") != "nothing"
     if released and guarantee.get("epsilon") is None:
-        return NONE
+        return REFUTED if guarantee.get("refuted") else NONE
     if guarantee.get("leaks"):
         return LEAKY
     if not released:
@@ -89,6 +92,11 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
         return (
             "Exact sums were published. Whoever knows the data of the other tasks can work out "
             "what one task contributed; no ε bounds what is learned about it."
+        )
+    if kind is REFUTED:
+        return (
+            "Noise was added as a paper prints it, but its promise does not hold: what is seen can "
+            "prove that a task did not take part. No ε is stated, because none is true."
         )
     if guarantee.get("channel") == "nothing":
         return "No task learned anything from another, so there is nothing to protect against."

@@ -11,7 +11,7 @@ import torch
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import FlatModel
-from tacit.methods import Board, Method, OnBillboard, RelatedMethod, Server
+from tacit.methods import BillboardMethod, Board, Method, OnBillboard, RelatedMethod, Server
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
@@ -45,7 +45,8 @@ def prepare(
             raise TacitError(
                 "clip must be finite under privacy: an unbounded task cannot be hidden"
             )
-        channel.clip, channel.quantile = method.clip, method.clip_quantile
+        channel.clip = method.clip
+        channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
         channel.printed = method.printed(rounds, privacy.epsilon or math.inf, delta)
         channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
