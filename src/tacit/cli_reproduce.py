@@ -1,4 +1,4 @@
-"""`tacit reproduce`: the PMTL paper's figures and tables."""
+"""`tacit reproduce`: the figures and tables of papers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,37 @@ from tacit.errors import TacitError
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Like pmtl/figure3 or pmtl/table1.")],
+    name: Annotated[
+        str | None, typer.Argument(help="Like pmtl/figure3 or mpmtl/figure6; see --list.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets.", envvar="TACIT_DATA")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("papers/pmtl"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; by default papers/<paper>.")
+    ] = None,
     sets: Annotated[str | None, typer.Option(help="Only these data sets, with commas.")] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each cell.")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(help="Repetitions; by default 3 (pmtl) or 20 (mpmtl).")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     model: Annotated[str | None, typer.Option(help="Instead of the settings' model.")] = None,
     reduced: Annotated[bool, typer.Option("--reduced", help="Small, for two cores.")] = False,
     noise_only: Annotated[
         bool, typer.Option("--noise-only", help="Only calibrate the noise, for another machine.")
     ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
 ) -> None:
-    """A figure or table of the PMTL paper: CSV, plot, and a table beside the published one."""
+    """A figure or table of a paper: CSV, plot, and a table beside the published one."""
+    from tacit.reproduce import EXPERIMENTS
     from tacit.reproduce import reproduce as run
 
-    if data is None:
-        raise TacitError("pass --data DIR, or set TACIT_DATA to the folder of data sets")
+    if list_:
+        for known, title in EXPERIMENTS.items():
+            Console().print(f"[bold]{known}[/bold]  {title}", highlight=False, soft_wrap=True)
+        return
+    if name is None:
+        raise TacitError("say what to reproduce, like pmtl/figure3 (--list shows what there is)")
     console = Console(stderr=True, soft_wrap=True)
     page = run(
         name,
