@@ -188,7 +188,7 @@ def test_the_copy_is_clipped_and_the_model_only_if_asked():
         ({"accelerated": True}, schedule.shares(4, 0.4)),
         ({"accelerated": False}, schedule.shares(4, 0.0)),
         ({"growth": -0.3}, schedule.shares(4, -0.3)),
-        ({"ridge": 0.1, "accelerated": False}, schedule.shares(4, q=0.95**0.4)),
+        ({"ridge": 0.1, "accelerated": False}, schedule.shares(4, q=0.99**0.4)),
         ({"ridge": 0.1, "growth": 0.8}, schedule.shares(4, q=0.8)),
     ],
 )
@@ -254,7 +254,7 @@ def test_tasks_that_join_late_begin_with_their_own_model():
     ("more", "words"),
     [
         ({"structure": "dense"}, "structure must be"),
-        ({"ridge": 3.0}, "below 1/lr"),
+        ({"ridge": 10.0}, "below 1/lr"),
         ({"mechanism": "laplace"}, "gaussian or wishart"),
         ({"outliers": -1.0}, "outliers must be"),
         ({"sensitivity": "K"}, "2K or K2"),

@@ -64,7 +64,8 @@ def test_guarantee_in_full(make):
     for word in (
         "Private: the promise below holds", 'class="box green"', "ε = 1.98", "δ = 0.00154",
         "odds that a given task took part", "e<sup>ε</sup> = 7.3", "Any one task added or removed",
-        "Poisson cohorts q=0.5", "PLD", "200 noisy sums", "standard deviation 13.1 times as far", "clipped to length 0.5",
+        "Poisson cohorts q=0.5", "PLD", "200 noisy sums", "standard deviation 13.1 times as far",
+        "clipped to length 0.5",
         "Protects each task from all others together", "The machine that sums sees",
         "The schema and the category names are public", result["guarantee"]["in_words"],
     ):  # fmt: skip

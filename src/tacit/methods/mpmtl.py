@@ -60,8 +60,9 @@ class MPMTL(LinearMethod):
     """What tasks are taken to share: a subspace (Algorithm 2) or features (Algorithm 3)."""
     strength: float = 0.1
     """Strength of the shared structure (λ/√m)."""
-    lr: float = 0.5
-    """Step size (η); at most one over the largest eigenvalue of a task's mean xxᵀ."""
+    lr: float = 0.1
+    """Step size (η). Above one over the largest eigenvalue of a task's mean xxᵀ it diverges; rows
+    of unit length allow 1 and more."""
     accelerated: bool = True
     """Whether steps carry momentum (β_t)."""
     ridge: float = 0.0

@@ -21,12 +21,10 @@ from tacit.local.bayes import design
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.methods import (
     METHODS,
-    MPMTL,
     Local,
     Method,
     OnBillboard,
     RelatedMethod,
-    SharedPrior,
     TrainedMethod,
 )
 from tacit.methods.linear import LinearMethod, alone
@@ -179,9 +177,7 @@ class _Private(MultiTask):
 
     def _rounds(self, method: Method) -> int:
         if self.rounds is None:
-            if isinstance(method, SharedPrior):
-                return 3 if method.mean > 0 else 1
-            return 10 if isinstance(method, MPMTL) else 100
+            return method.usual_rounds
         if not whole(self.rounds) or self.rounds < 1:
             raise TacitError(f"rounds={self.rounds!r}: a whole number, 1 or more, is needed")
         return int(self.rounds)
@@ -311,8 +307,8 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         relation among tasks
     epsilon, delta, neighbours : what to promise (`tacit.Privacy`), for whole tasks; epsilon=None
         asks for no privacy, and `guarantee_` says so
-    rounds : None for 3 with "prior" (1 where its mean is 0), 10 with "mpmtl", 100 with methods that
-        take gradient steps
+    rounds : None for what is usual for the method: 3 with "prior" (1 where its mean is 0, 5 where
+        it is 1), 10 with "mpmtl", 100 with most others
     target_scale : "task" lets each task standardise its own targets, which is free, suits any unit
         and fits the default clip of 1; but levels are not shared, and nothing can be predicted for
         a task that was not there. (mean, standard deviation) are public constants for all tasks,
