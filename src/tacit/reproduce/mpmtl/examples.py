@@ -90,7 +90,7 @@ def figure2(context: Context) -> str:
         [panels[:2], panels[2:]], "Figure 2: an anomalous task (the tenth) and the others",
         [("task", "feature")] * 2, size=(8.4, 5.2),
     )  # fmt: skip
-    for ax in fig.axes[:4]:
+    for ax in fig.axes:
         if ax.images:
             ax.set_xticks(range(0, TASKS, 3), [str(k + 1) for k in range(0, TASKS, 3)])
             ax.set_yticks(range(FEATURES), [str(k + 1) for k in range(FEATURES)])
@@ -105,8 +105,8 @@ def figure2(context: Context) -> str:
         markdown_table(head, body), "",
         "Mean square cosine with the anomalous model, and one minus the cosine with what a task "
         "had before, over the nine other tasks. Without noise the others collapse onto the "
-        "anomalous model, as in the paper. With Wishart noise of scale K/ε they do not, but every "
-        "direction is shrunk by about as much: little is shared either. Gaussian noise for the "
+        "anomalous model, as in the paper. With Wishart noise of scale K/ε most of that is "
+        "gone, though not all of it. Gaussian noise for the "
         "same ε is larger than any signal of ten tasks; the library then counts all directions "
         "as noise, and each task keeps its own model. Ten tasks at ε = 0.1 share nothing.",
     ])  # fmt: skip
@@ -309,6 +309,7 @@ def figure5(context: Context, rounds: int = 30, clip: float = 60.0) -> str:
     )
     return "\n".join([
         markdown_table(head, body), "",
+        f"T = {rounds}, K = {clip:g} and α = 2/5 are fixed here. "
         f"For DP-MTRL the paper gives {MTRL_NOISE:.4f} ± 0.0075. The printed s = 2K has the wrong "
         "unit: the noise it gives is K/2 times too small for what it claims, and is still not "
         "private. With the right unit the (invalid) Wishart noise is louder than valid Gaussian "

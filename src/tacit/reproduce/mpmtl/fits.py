@@ -176,6 +176,7 @@ PLAIN_REAL: dict[str, Sequence[float]] = {
     "mean-regularised": (0.1, 0.3, 1.0, 3.0, 10.0),
     "relationship": (1e-3, 1e-2, 0.1, 1.0),
 }
+"""The same for real data."""
 HALVINGS = {"lasso": (6, 7, 8, 9), "trace-norm": (4, 5, 6, 7), "group-sparse": (4, 5, 6, 8)}
 """For norms: how often the strongest penalty that leaves anything is halved."""
 HALVINGS_REAL = {"lasso": (3, 4, 5, 6), "trace-norm": (2, 3, 4, 5), "group-sparse": (2, 3, 4, 5)}
