@@ -50,8 +50,9 @@ LOOSE = 2
 because what is shrunk is missing from the mean."""
 AROUND_MEAN = (-0.5, 0.5)
 """Strength and spread around a mean without a covariance: tasks differ by less than the noise."""
-LIKELY = (1.0, 0.0, 0.0)
-"""Logarithm of how likely the shapes near, above and sparse are beforehand."""
+LIKELY = (3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Logarithm of how likely each of the shapes is beforehand, in the order of `_roots`. A little of a
+noisy subspace rarely hurts; the others must be seen in a task's rows to be believed."""
 POINTS = 5
 
 
@@ -86,7 +87,7 @@ class SharedPrior(LinearMethod):
         board = {"mean": zero(d)}
         if self.mean < 1:
             eye = torch.eye(d, dtype=zero(1).dtype, device=model.start.device)
-            shapes = 2 * len(LIKELY) + 1
+            shapes = len(LIKELY)
             board |= {
                 "moment": zero((d, d)),
                 "strength": zero(1),
@@ -151,9 +152,8 @@ class SharedPrior(LinearMethod):
         noise = board["variance"][0].double() / STRENGTH_SHARE
         told = (board["strength"][0].double() * 0.25 / (0.25 + noise)).clamp(-1.0, 1.0)
         centre = CENTRE[kind] + REACH * told
-        likely = (*LIKELY, *LIKELY, 0.0)
         roots = board["roots"].double().unbind()
-        return [(root, prior, centre, SPREAD) for root, prior in zip(roots, likely, strict=True)]
+        return [(root, prior, centre, SPREAD) for root, prior in zip(roots, LIKELY, strict=True)]
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
