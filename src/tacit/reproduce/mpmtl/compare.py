@@ -31,10 +31,12 @@ class Search:
 
     start: Settings
     stages: Stages = ()
+    also: Settings | None = None
+    """What else to begin with, differing from `start` in these settings; the better end counts."""
 
     def choose(self, score: Callable[[Settings], float]) -> tuple[dict[str, Any], float]:
         """The settings of the lowest score."""
-        best, known = dict(self.start), {}
+        known: dict[str, float] = {}
 
         def of(settings: dict[str, Any]) -> float:
             key = json.dumps(settings, sort_keys=True)
@@ -43,23 +45,31 @@ class Search:
                 known[key] = value if math.isfinite(value) else math.inf
             return known[key]
 
-        for name, values in self.stages:
-            tried = [best, *({**best, name: value} for value in values)]
-            best = min(tried, key=of)
+        ends = []
+        for begin in ({}, self.also) if self.also else ({},):
+            best = {**self.start, **begin}
+            for name, values in self.stages:
+                best = min([best, *({**best, name: value} for value in values)], key=of)
+            ends.append(best)
+        best = min(ends, key=of)
         return best, of(best)
 
 
 def _mpmtl(strengths: tuple[float, ...], clips: tuple[float, ...], valid: bool) -> Search:
-    floor = {"floor": True} if valid else {}
-    start = {"clip": clips[1], "rounds": 30, "strategy": "accelerated", "strength": strengths[1]}
-    return Search(
-        start | floor,
-        (
-            ("strength", strengths), *((("floor", (False,)),) if valid else ()), ("clip", clips),
-            ("rounds", (3, 10, 60)), ("growth", (0.0, 2.0)),
-            ("strategy", ("plain", "strong-accelerated")), ("strength", strengths),
-        ),
-    )  # fmt: skip
+    """Without a floor, few iterations with a small clip are better than many: begin there too."""
+    start = {"clip": clips[-2], "rounds": 30, "strategy": "accelerated", "strength": strengths[1]}
+    stages: Stages = (
+        ("strength", strengths),
+        ("clip", clips),
+        ("rounds", (3, 10, 60)),
+        ("growth", (0.0, 2.0)),
+        ("strategy", ("plain", "strong-accelerated")),
+        ("strength", strengths),
+    )
+    if not valid:
+        return Search(start, stages)
+    also = {"floor": False, "rounds": 10, "clip": clips[0]}
+    return Search({**start, "floor": True}, (stages[0], ("floor", (False,)), *stages[1:]), also)
 
 
 _RIDGES = (1e-2, 1.0, 1e2, 1e4, 1e6)
@@ -71,7 +81,7 @@ _DATA_LEVEL = {
     "dp-aggr": Search({"method": "dp-aggr", "ridge": 1e2}, (("ridge", _RIDGES),)),
 }
 _PRINTED = _mpmtl((0.01, 0.03, 0.1), (60.0, 80.0, 120.0), valid=False)
-_VALID = _mpmtl((0.003, 0.01, 0.03, 0.1), (30.0, 60.0, 90.0), valid=True)
+_VALID = _mpmtl((0.003, 0.01, 0.03, 0.1), (20.0, 40.0, 60.0, 90.0), valid=True)
 _LONGEST = (10.0, 20.0, 30.0, 45.0, 60.0, 80.0)
 _MADE = {
     "printed-lr": _PRINTED, "printed-gs": _PRINTED, "units-lr": _PRINTED, "units-gs": _PRINTED,
@@ -96,8 +106,8 @@ def _real(strengths: tuple[float, ...], clips: tuple[float, ...], rounds: int) -
 _SCHOOL = _real((0.03, 0.1, 0.3, 1.0), (1.0, 2.0), 20)
 _PRINTED_SCHOOL = dataclasses.replace(_SCHOOL, stages=_SCHOOL.stages[:2])
 _LSOA = Search(
-    {"clip": 0.5, "rounds": 10, "strategy": "accelerated", "strength": 0.03},
-    (("strength", (0.01, 0.1)),),
+    {"clip": 0.5, "rounds": 10, "strategy": "accelerated", "strength": 0.1},
+    (("rounds", (2,)), ("strength", (0.03, 0.3))),
 )
 SEARCHES: dict[str, Mapping[str, Search]] = {
     "low-rank": _MADE,

@@ -25,7 +25,7 @@ NAMES = {
     "dp-aggr": "DP-AGGR",
     "ridge": "STL, ridge",
     "lasso": "STL, lasso",
-    "stl": "STL",
+    "stl": "STL, the better by cross-validation",
     "mtl": "MTL, not private",
     "trace-norm": "trace norm",
     "group-sparse": "ℓ2,1",
@@ -135,9 +135,11 @@ def steps(
     levels: Mapping[str, tuple[float, str]] | None = None,
 ) -> Figure:  # fmt: skip
     """Plain curves with a band of one standard deviation."""
-    fig = figure(4.2 * len(panels) + 0.4, 4.6)
+    wide = min(2, len(panels))
+    high = -(-len(panels) // wide)
+    fig = figure(4.4 * wide + 0.4, 3.4 * high + 1.2)
     for column, (name, curves) in enumerate(panels):
-        ax = axes(fig, 1, len(panels), column + 1)
+        ax = axes(fig, high, wide, column + 1)
         for label, points in curves.items():
             colour, marker, style = styles[label]
             xs, means, sds = (np.array(v) for v in zip(*points, strict=True))
@@ -149,7 +151,7 @@ def steps(
         for label, (level, colour) in (levels or {}).items():
             ax.axhline(level, color=colour, linewidth=1.3, linestyle=(0, (1, 1.5)), label=label)
         ax.set_xlabel(x)
-        if column == 0:
+        if column % wide == 0:
             ax.set_ylabel(y)
         ax.set_title(name, size=10, color=INK, loc="left")
     handles, texts = fig.axes[0].get_legend_handles_labels()
