@@ -40,6 +40,8 @@ STYLES: dict[str, tuple[str, str, Any]] = {
     "dp-mtrl": (SERIES[6], "X", "-"), "dp-aggr": (MUTED, "X", ":"),
 }  # fmt: skip
 LINES = {"ridge": (MUTED, (0, (1, 1.5))), "stl": (MUTED, (0, (1, 1.5))), "mtl": (INK, (0, (5, 2)))}
+WIDE = 2.0
+"""nMSE is drawn on a log axis where the largest is so many times the smallest."""
 Curves = Mapping[str, Sequence[tuple[float, float, float]]]
 """(x, mean, sd) by method."""
 Panel = tuple[str, Curves, Mapping[str, float]]
@@ -49,7 +51,7 @@ Panel = tuple[str, Curves, Mapping[str, float]]
 def against(
     panels: Sequence[Panel], title: str, *, x: str, y: Sequence[str] | str, log: bool = True,
 ) -> Figure:  # fmt: skip
-    """Curves side by side over a log axis; nMSE on a log axis too."""
+    """Curves side by side over a log axis; nMSE on a log axis too where it spans much."""
     fig = figure(4.4 * len(panels) + 0.4, 5.2)
     seen: dict[str, Line2D] = {}
     for column, (name, curves, levels) in enumerate(panels):
@@ -77,7 +79,8 @@ def against(
         ax.set_xticks(places, [f"{place:g}" for place in places])
         ax.xaxis.set_minor_locator(NullLocator())
         own = y if isinstance(y, str) else y[column]
-        if "nMSE" in own and log:
+        middles = [point[1] for points in curves.values() for point in points]
+        if "nMSE" in own and max(middles) > WIDE * min(middles):
             ax.set_yscale("log")
             ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
             ax.yaxis.set_minor_formatter(FuncFormatter(_few))

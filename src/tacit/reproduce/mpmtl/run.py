@@ -32,7 +32,7 @@ FIGURES: dict[str, tuple[str, tuple[str, ...], Callable[[tradeoff.Context], str]
         tradeoff.figure6,
     ),
     "mpmtl/figure7": ("Figure 7: the number of tasks", SYNTHETIC[:1], tradeoff.figure7),
-    "mpmtl/figure8": ("Figure 8: accuracy on real data", REAL, tradeoff.figure8),
+    "mpmtl/figure8": ("Figure 8: privacy and accuracy, real data", REAL, tradeoff.figure8),
 }
 EXPERIMENTS = {name: title for name, (title, _, _) in FIGURES.items()}
 REPETITIONS = 20
@@ -103,7 +103,7 @@ def _made(name: str, context: tradeoff.Context, reduced: bool, seconds: float) -
         f"- Command: `{command}`",
         f"- Hardware: {', '.join(machines)}; {seconds / 60:.1f} minutes of runs.",
         f"- Figures are mean ± sd over {context.repetitions} repetitions (fresh data sets or "
-        f"splits, and fresh noise); scores are on test rows, {NOT_COVERED}.",
+        f"splits, and fresh noise){_fewer(context)}; scores are on test rows, {NOT_COVERED}.",
         "- ε is for one task added or removed, δ = 1/(m log m) as in the paper; Gaussian releases "
         "over all tasks, composed exactly. Figures with Wishart noise have no ε at all: the number "
         "beside them is the one that the paper would print. Runs are seeded: reproducible, and "
@@ -123,6 +123,13 @@ def _made(name: str, context: tradeoff.Context, reduced: bool, seconds: float) -
         "operator, schedule and noise; a test holds them against the library's engine.",
     ]
     return "\n".join(lines)
+
+
+def _fewer(context: tradeoff.Context) -> str:
+    """Sets with fewer repetitions than asked for."""
+    fewer = {k: tradeoff.AT_MOST[k] for k in context.sets if k in tradeoff.AT_MOST}
+    said = [f"{n} of {tradeoff.TITLES[k]}" for k, n in fewer.items() if n < context.repetitions]
+    return f", {' and '.join(said)}" if said else ""
 
 
 def index(out: Path) -> None:

@@ -150,7 +150,7 @@ def tables(key: str, scores: Scores, epsilons: Sequence[float]) -> str:
         said = [f"{NAMES[m]} (published: {says(key, m)})" for m in low]
         parts += ["Data-level privacy turned into task-level privacy:", ""]
         parts += [markdown_table(("ε", *said), body), ""]
-    name, single = alone(key), NAMES[alone(key)]
+    name, single = alone(key), NAMES[alone(key)].split(", the better")[0]
     stl, mtl = scores[name, 0.0], scores["mtl", math.inf]
     kept = [m for m in columns if m in (*VALID, *OURS)]
     if kept:
