@@ -82,12 +82,11 @@ _DATA_LEVEL = {
 }
 _PRINTED = _mpmtl((0.01, 0.03, 0.1), (60.0, 80.0, 120.0), valid=False)
 _VALID = _mpmtl((0.003, 0.01, 0.03, 0.1), (20.0, 40.0, 60.0, 90.0), valid=True)
-_LONGEST = (10.0, 20.0, 30.0, 45.0, 60.0, 80.0)
 _MADE = {
     "printed-lr": _PRINTED, "printed-gs": _PRINTED, "units-lr": _PRINTED, "units-gs": _PRINTED,
     "valid-lr": _VALID, "valid-gs": _VALID,
-    "ours": Search({"mean": 0.0, "clip": 30.0, "rounds": 1}, (("clip", _LONGEST),)),
-    "ours-half": Search({"mean": 0.5, "clip": 30.0, "rounds": 1}, (("clip", _LONGEST),)),
+    "ours": Search({"mean": 0.0, "clip": 1.0, "rounds": 1}),
+    "ours-half": Search({"mean": 0.5, "clip": 1.0, "rounds": 3}),
     **_DATA_LEVEL,
 }  # fmt: skip
 
@@ -115,8 +114,8 @@ SEARCHES: dict[str, Mapping[str, Search]] = {
     "school": {
         "printed-lr": _PRINTED_SCHOOL, "printed-gs": _PRINTED_SCHOOL,
         "valid-lr": _SCHOOL, "valid-gs": _SCHOOL,
-        "ours": Search({"mean": 1.0, "clip": 0.5, "rounds": 5}),
-        "ours-half": Search({"mean": 0.5, "clip": 0.5, "rounds": 1}),
+        "ours": Search({"mean": 1.0, "clip": 0.7, "rounds": 5}),
+        "ours-half": Search({"mean": 0.5, "clip": 1.0, "rounds": 3}),
         **_DATA_LEVEL,
     },
     "lsoa2": {

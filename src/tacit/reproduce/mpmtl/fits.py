@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tacit import classical
 from tacit.classical import Choice, Problem, Solver, cross_validate, strongest
+from tacit.federation import Rows
 from tacit.local.flat import build
 from tacit.methods import OnBillboard, SharedPrior
 from tacit.methods.mpmtl import MPMTL
@@ -187,7 +188,11 @@ MTL = ("trace-norm", "group-sparse", "relationship", "mean-regularised")
 def not_private(trial: Trial, name: str) -> tuple[Tensor, Choice]:
     """Models of a classical method, and how its strength was chosen."""
     kind: Any = trial.federation.kind
-    problem = Problem.of(trial.federation.train, kind, intercept=trial.intercept)
+    rows, intercept = trial.federation.train, trial.intercept
+    if name == "mean-regularised" and intercept:  # levels are pulled to their mean like slopes
+        x = torch.cat([rows.x, torch.ones_like(rows.x[:, :1])], dim=1)
+        rows, intercept = Rows(x, rows.y, rows.offsets), False
+    problem = Problem.of(rows, kind, intercept=intercept)
     solver: Solver = classical.SOLVERS[name]
     plain, halvings = (PLAIN_REAL, HALVINGS_REAL) if trial.intercept else (PLAIN, HALVINGS)
     if name in halvings:
