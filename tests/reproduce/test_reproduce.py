@@ -13,8 +13,9 @@ import pytest
 
 from tacit import data
 from tacit.errors import TacitError
-from tacit.reproduce import EXPERIMENTS, curves, experiments, published, reproduce, sets
+from tacit.reproduce import curves, experiments, published, reproduce, sets
 from tacit.reproduce.noise import NoiseTable
+from tacit.reproduce.run import EXPERIMENTS
 from tacit.reproduce.settings import PLANS, REDUCED
 from tacit.reproduce.write import Mean
 
