@@ -24,9 +24,9 @@ Another instance of Algorithm 1 is a subclass with its own `shared` (any map of 
 
 Differences from the printed algorithms, on purpose: noise is Gaussian; what is clipped is the copy
 that is sent, not the model that a task works with (`clip_model` clips both, as printed);
-eigenvalues that the noise alone could have made count as that large, so that under heavy noise a
-task keeps its model (the paper's Proposition 1) instead of losing directions at random; and λ is
-given per √m, because ‖W‖_* grows with the square root of the number of tasks.
+in Algorithm 2, eigenvalues that the noise alone could have made count as that large, so that under
+heavy noise a task keeps its model (the paper's Proposition 1) instead of losing directions at
+random; and λ is given per √m, because ‖W‖_* grows with the square root of the number of tasks.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ class MPMTL(LinearMethod):
             # Noise alone has eigenvalues up to √(2d) times its standard deviation.
             kept = _shrunk(values, step, noise * math.sqrt(2 * d))
             return (vectors * kept) @ vectors.T
-        return torch.diag(_shrunk(covariance.diagonal().abs(), step, noise * 2))
+        # |Σ_ii| of noise is as large as the noise, so a diagonal needs no floor.
+        return torch.diag(_shrunk(covariance.diagonal().abs(), step, 0.0))
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         _, hat, _ = self.step(model, board, state, batches)
