@@ -323,3 +323,10 @@ def test_the_command_lists_and_refuses(tmp_path):
         reproduce("mpmtl/figure6", tmp_path, tmp_path, sets=["school"])
     with pytest.raises(TacitError, match="linear models only"):
         reproduce("mpmtl/figure6", None, tmp_path, model="cnn")
+
+
+def test_no_data_set_is_both_for_choosing_and_for_showing():
+    chosen_on = range(trials.CHOOSING, trials.CHOOSING + trials.CHOOSING_SETS)
+    shown = range(tradeoff.FRESH, tradeoff.FRESH + 20)
+    assert not set(chosen_on) & set(shown)
+    assert tradeoff.FRESH > 200  # ours was developed on smaller seeds

@@ -106,7 +106,7 @@ def data_level(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     MP-MTL, Proposition 3, by group privacy: n rows together are (nε', n e^{nε'} δ')-private.
     """
     _check_level(epsilon, delta, rows)
-    return epsilon / rows, delta / (rows * math.exp(epsilon))
+    return epsilon / rows, delta * math.exp(-epsilon) / rows
 
 
 def task_level(epsilon: float, delta: float, rows: int) -> tuple[float, float]:

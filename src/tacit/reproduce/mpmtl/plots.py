@@ -82,6 +82,8 @@ def against(
         middles = [point[1] for points in curves.values() for point in points]
         if "nMSE" in own and max(middles) > WIDE * min(middles):
             ax.set_yscale("log")
+            # A deviation as long as its mean would reach down to nothing.
+            ax.set_ylim(bottom=max(ax.get_ylim()[0], 0.8 * min(middles)))
             ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
             ax.yaxis.set_minor_formatter(FuncFormatter(_few))
         ax.set_xlabel(x)

@@ -116,7 +116,7 @@ def _made(name: str, context: tradeoff.Context, reduced: bool, seconds: float) -
         f"chosen for each ε without test rows: on {CHOOSING_SETS} other data sets of the same "
         "generator for synthetic data ([settings.csv](settings.csv)), inside the training part of "
         "each split for real data (in [cells.csv](cells.csv)). As in the paper, that choice is not "
-        "booked. Ours on real data has settings fixed in advance.",
+        "booked. Ours has settings fixed in advance.",
         f"- Strengths of methods without privacy: {FOLDS}-fold cross-validation on the training "
         "rows (the paper has 5 folds); MTL is the multi-task method that it prefers.",
         "- MP-MTL's iterations are computed for all tasks at once (`fast.py`), with the library's "
