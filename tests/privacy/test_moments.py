@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from tacit.errors import TacitError
 from tacit.privacy import Everyone, Ledger, Poisson, Release, noise_for, spent
 from tacit.privacy.channel import Channel
 from tacit.privacy.covariance import unflatten
@@ -138,3 +139,9 @@ def test_weights_of_rounds_are_booked_and_together_cost_the_budget():
     found = spent(one.ledger.releases(), 1e-3, "add-remove").epsilon
     assert 0.999 < found <= 1.0
     assert np.isclose(one.noise_at(0), noise / 0.25 / 4)
+
+
+@pytest.mark.parametrize("shares", [(1.0, 1.0, 0.0), (1.5, -0.5, 0.0), (0.5, 0.0, 0.0)])
+def test_shares_that_would_break_the_bound_are_refused(shares):
+    with pytest.raises(TacitError, match="add up to 1"):
+        Moments(*shares)

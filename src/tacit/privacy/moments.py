@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.errors import TacitError
 from tacit.privacy.covariance import flatten
 
 
@@ -35,7 +36,8 @@ class Moments:
 
     def __post_init__(self) -> None:
         shares = (self.covariance, self.mean, self.extra)
-        assert min(shares) >= 0 and abs(sum(shares) - 1) < 1e-9
+        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:  # the bound above rests on it
+            raise TacitError(f"shares {shares} must be zero or more and add up to 1")
 
     @property
     def replaced(self) -> float:

@@ -30,14 +30,11 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.batches import Batches, draw
 from tacit.methods.linear import CENTRE, ridge
-from tacit.privacy import Everyone, Guarantee, Ledger, Privacy, Release, guarantee
-from tacit.privacy.channel import ROUNDING
-from tacit.privacy.covariance import gram_moved, unflatten
+from tacit.privacy import Everyone, Guarantee, Ledger, Privacy, guarantee
+from tacit.privacy.gram import released_gram
 from tacit.randomness import Randomness
 
 CHUNK = 256
-BEFORE_THE_RUN = -1
-"""The round it is booked under, so that a run in the same folder goes on with round 0."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +78,15 @@ def between_tasks(
     if privacy is not None and seed is None and out is None:
         raise TacitError("the ledger of a private release must survive: pass out=... (a folder)")
     models = _models(federation).double()
-    randomness, sampler = Randomness.of(seed), Everyone()
+    randomness = Randomness.of(seed)
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
     ledger = Ledger.at(Path(out) / "ledger.jsonl" if out is not None else None)
-    spread = 0.0
+    matrix, spread = models @ models.T, 0.0
     if privacy is not None:
-        norms = torch.linalg.vector_norm(models, dim=1)
-        kept = (clip * (1 - ROUNDING) / norms).clamp(max=1.0)
-        whole = norms.isfinite().unsqueeze(1)
-        models = torch.where(whole, models * kept.unsqueeze(1), 0.0)
-        moved = gram_moved("add-remove", tasks)
-        replaced = gram_moved("replace", tasks) / moved
-        noise = privacy.noise_multiplier(sampler, 1, tasks, replaced=replaced)
-        if out is not None:
-            Path(out).mkdir(parents=True, exist_ok=True)
-        ledger.book(
-            BEFORE_THE_RUN, Release(sampler, noise, replaced),
-            repeatable=seed is not None, clip=clip, size=tasks * (tasks + 1) // 2,
-        )  # fmt: skip
-        spread = noise * moved * clip**2
-    matrix = models @ models.T
-    if spread:
-        drawn = randomness.normal("between", 0, tasks * (tasks + 1) // 2)
-        matrix = matrix + unflatten(torch.from_numpy(drawn) * spread, tasks)
+        matrix, spread = released_gram(models, clip, privacy, ledger, randomness)
     promise = guarantee(
-        ledger.releases(), channel="billboard", privacy=privacy, tasks=tasks, sampler=sampler,
+        ledger.releases(), channel="billboard", privacy=privacy, tasks=tasks, sampler=Everyone(),
         clip=clip, seeded=seed is not None, assumptions=federation.assumptions,
         leaks=federation.leaks,
     )  # fmt: skip

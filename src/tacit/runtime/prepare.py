@@ -53,7 +53,8 @@ def prepare(
         if channel.printed is None:
             channel.weights = method.weights(rounds)
             # A tuning books all rounds with the noise of weight one: no round may have less.
-            assert channel.weights is None or max(channel.weights) <= 1
+            if channel.weights is not None and max(channel.weights) > 1:
+                raise TacitError(f"{type(method).__name__}.weights must be at most 1")
             replaced = 2.0 if channel.moments is None else channel.moments.replaced
             noise = privacy.noise_multiplier(
                 sampler, rounds, tasks, weights=channel.weights, replaced=replaced

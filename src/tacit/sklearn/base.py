@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tacit.runtime import evaluate
 from tacit.runtime.models import MODEL_BYTES, ROWS_AT_ONCE
 
 
-class MultiTask(BaseEstimator):
+class MultiTask(BaseEstimator, ABC):
     """What all estimators share: rows by task, models by task, and who is predicted by which."""
 
     guarantee_: Guarantee
@@ -34,8 +35,9 @@ class MultiTask(BaseEstimator):
     _no_newcomers: str
     """Why a task that was not there cannot be predicted; empty if it can."""
 
+    @abstractmethod
     def _encoded(self, y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """The checked target as models see it."""
 
     def _several_classes(self) -> bool:
         return False

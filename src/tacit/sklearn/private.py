@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -254,9 +255,9 @@ class _Private(MultiTask):
         """Whether all tasks' targets are in the same units, which everybody knows."""
         return True
 
+    @abstractmethod
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         """The target as models see it, and what the federation says of it."""
-        raise NotImplementedError
 
     def _federation(self, rows: Rows) -> Federation:
         x = rows.x.float()
