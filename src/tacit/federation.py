@@ -16,13 +16,14 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.features import represent
+from tacit.heads import Heads, holding
 from tacit.relation import Relation, clusters, graph
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
     from tacit.data.preprocess import Preprocessing
     from tacit.data.schema import Schema
 
-Kind = Literal["regression", "binary", "multiclass", "multilabel"]
+Kind = Literal["regression", "binary", "multiclass", "multilabel", "segmentation"]
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
@@ -32,7 +33,8 @@ class Rows:
     """Task k owns rows `offsets[k]:offsets[k + 1]` of `x` and `y`.
 
     `y` is float [N] for regression and binary (0/1), int64 [N] for multiclass, float [N, labels]
-    (0/1) for multilabel.
+    (0/1, NaN where missing) for multilabel, int8 [N, heads, height, width] (-1 where missing) for
+    segmentation.
     """
 
     x: Tensor
@@ -106,6 +108,8 @@ class Federation:
     """The fixed public representation that rows are seen through, if any."""
     relation: Relation | None = None
     """How tasks are publicly related; only related methods read it."""
+    heads: Heads | None = None
+    """Which of several kinds of prediction each task works on; None where all do the same."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -129,6 +133,48 @@ class Federation:
         if len(made.loadings) != len(self):
             raise TacitError(f"Ω is for {len(made.loadings)} tasks, but there are {len(self)}")
         return self._with(made)
+
+    def with_heads(
+        self, groups: Mapping[str, Sequence[str]], holds: Mapping[str, Sequence[str]]
+    ) -> Federation:
+        """The same rows, but each task predicts only some of the labels.
+
+        `groups` gives each head the labels it predicts, `holds` each task the heads it works on.
+        Labels in no group are left out; those of heads that a task does not hold are forgotten.
+        """
+        if self.kind != "multilabel" or self.heads is not None:
+            raise TacitError("heads are groups of the labels of a multilabel federation: load one")
+        number = {label: k for k, label in enumerate(self.labels)}
+        unknown = next((n for group in groups.values() for n in group if n not in number), None)
+        if unknown is not None or not all(groups.values()):
+            raise TacitError(
+                f"there is no label {unknown!r}; labels are named like {', '.join(self.labels[:5])}"
+                if unknown is not None
+                else "a head without labels has nothing to predict: leave it out"
+            )
+        order = [number[label] for group in groups.values() for label in group]
+        heads = Heads(
+            tuple(groups),
+            tuple(map(len, groups.values())),
+            holding(tuple(groups), self.names, holds),
+        )
+        seen = heads.holds.repeat_interleave(torch.tensor(heads.outputs), dim=1)
+        parts = {}
+        for name in PARTS:
+            rows = self.part(name)
+            mine = seen.repeat_interleave(rows.counts, dim=0)
+            y = torch.where(mine, rows.y[:, order], torch.nan)
+            parts[name] = replace(rows, y=y)
+        labels = tuple(self.labels[k] for k in order)
+        said = "which heads a task works on is taken to be public"
+        return replace(
+            self,
+            **parts,
+            heads=heads,
+            labels=labels,
+            outputs=len(labels),
+            assumptions=(*self.assumptions, said),
+        )
 
     def through(self, name: str) -> Federation:
         """The same rows seen through a fixed public representation (`tacit.features`)."""
@@ -179,4 +225,5 @@ class Federation:
 
     def to(self, device: torch.device | str) -> Federation:
         moved = {name: self.part(name).to(device) for name in PARTS}
-        return replace(self, **moved)
+        heads = None if self.heads is None else self.heads.to(device)
+        return replace(self, **moved, heads=heads)
