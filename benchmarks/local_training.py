@@ -135,7 +135,7 @@ def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Callable[[]
     whole = torch.full((work.tasks, STEPS, BATCH), 1 / BATCH, device=work.x.device)
     start, buffers = model.start.expand(work.tasks, -1), model.buffers.expand(work.tasks, -1)
     together = Together(lambda shared, own: sgd(model, *own, lr=RATE)[0])
-    numbers = work.x[0, 0, 0].numel() + model.check(work.x[0, 0], work.outputs)
+    numbers = work.x[0, 0, 0].numel() + model.check(work.x[0, 0], work.y[0, 0], work.outputs)
 
     def train() -> Tensor:
         trained = []

@@ -5,19 +5,23 @@ Per task, NaN where undefined (a part without rows, one class only, no variance)
 | name       | kinds                  | meaning                                                  |
 |------------|------------------------|----------------------------------------------------------|
 | `loss`     | all                    | MSE, log loss, cross entropy, mean log loss of the labels |
-| `accuracy` | all but regression     | share of right rows (multilabel: of right label cells)   |
+| `accuracy` | all but regression     | share of right rows (of right labels, or pixels)         |
 | `auc`      | binary                 | area under the ROC curve, ties count half                |
 | `nmse`     | regression             | MSE / variance of the task's targets                     |
 | `f1`       | multilabel             | 2 TP / (2 TP + FP + FN) over all labels                  |
+| `miou`     | segmentation           | TP / (TP + FP + FN) of a class, mean over classes         |
 
 Overall, None where undefined:
 
 | name                                             | meaning                                      |
 |--------------------------------------------------|----------------------------------------------|
-| `loss`, `accuracy`, `f1`, `auc_pooled`           | over all rows as if they were one task        |
+| `loss`, `accuracy`, `f1`, `miou`, `auc_pooled`   | over all rows as if they were one task        |
 | `nmse_pooled`                                    | MSE of all rows / variance of all targets     |
-| `loss_per_task`, `accuracy_per_task`, `f1_per_task`, `nmse_per_task`, `auc` | mean over tasks   |
+| `…_per_task` of each score, `auc`                | mean over tasks                               |
 | `worst_tenth`                                    | mean task score over the worst tenth of tasks |
+
+Labels and pixels that are missing count nowhere. Where tasks work on different heads, `per_head`
+and `per_label` say how well each is predicted, over all tasks that work on it.
 
 All of it is computed over several tasks, so it is not covered by any guarantee.
 """
@@ -30,8 +34,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from tacit import pixels
 from tacit.errors import TacitError
 from tacit.federation import Kind, Rows, TargetScale
+from tacit.heads import Heads
 
 Array = np.ndarray | Tensor
 
@@ -44,6 +50,10 @@ class Metrics:
     rows: np.ndarray
     per_task: dict[str, np.ndarray]
     overall: dict[str, float | None]
+    per_label: np.ndarray | None = None
+    """Accuracy of each label (class of pixels), where there are several."""
+    per_head: np.ndarray | None = None
+    """Accuracy of each head, where tasks work on different ones."""
 
     def task(self, k: int) -> dict[str, float | None]:
         """The scores of one task."""
@@ -62,34 +72,43 @@ class Metrics:
                 name: None if value is None else _finite_or_none(value)
                 for name, value in self.overall.items()
             },
+            "per_label": _list(self.per_label),
+            "per_head": _list(self.per_head),
         }
 
 
-def main_score(kind: Kind) -> tuple[str, bool]:
+def main_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
     """The overall score to compare runs by, and whether higher is better.
 
     Multilabel is compared by F1: with hundreds of rare labels, saying no to all is 99 % accurate.
+    Where tasks work on different heads, the mean over tasks counts, as in the literature.
     """
+    if heads is not None and kind == "multilabel":
+        return "accuracy_per_task", True
     return {
         "regression": ("nmse_pooled", False),
         "binary": ("accuracy", True),
         "multiclass": ("accuracy", True),
         "multilabel": ("f1", True),
+        "segmentation": ("miou_per_task", True),
     }[kind]
 
 
-def task_score(kind: Kind) -> tuple[str, bool]:
+def task_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
     """The score of one task that goes with `main_score`: for regression its MSE (`loss`)."""
-    name, higher = main_score(kind)
-    return ("loss", False) if kind == "regression" else (name, higher)
+    name, higher = main_score(kind, heads)
+    return ("loss", False) if kind == "regression" else (name.removesuffix("_per_task"), higher)
 
 
-def evaluate(kind: Kind, outputs: Array, targets: Array, offsets: Array) -> Metrics:
+def evaluate(
+    kind: Kind, outputs: Array, targets: Array, offsets: Array, heads: Heads | None = None
+) -> Metrics:
     """Scores from raw model outputs; task k owns rows `offsets[k]:offsets[k + 1]`.
 
     Outputs are predictions in the target's units [N] for regression, logits [N] for binary, logits
-    [N, C] for multiclass and multilabel. Rows whose output is NaN count as wrong, with an infinite
-    loss, so that a model that broke down does not look undefined.
+    [N, C] for multiclass and multilabel, [N, C, height, width] for segmentation. Rows whose output
+    is NaN count as wrong, with an infinite loss, so that a model that broke down does not look
+    undefined.
     """
     out, y = _numpy(outputs), _numpy(targets)
     if kind in ("regression", "binary") and out.ndim == 2 and out.shape[1] == 1:
@@ -98,13 +117,19 @@ def evaluate(kind: Kind, outputs: Array, targets: Array, offsets: Array) -> Metr
     counts = np.diff(starts)
     _check_shapes(kind, out, y, starts)
     task = np.repeat(np.arange(len(counts)), counts)
-    broken = np.asarray(np.isnan(out) if out.ndim == 1 else np.isnan(out).any(axis=1))
+    broken = np.asarray(np.isnan(out).any(axis=tuple(range(1, out.ndim))))
     out = np.where(np.isnan(out), 0.0, out)
+    cells = _cells(kind, out, y)
 
     # One pass over rows gives sums per task; the overall score is made from the same sums.
-    loss = np.where(broken, math.inf, _losses(kind, out, y))
-    per_task = {"loss": _mean(loss, task, counts)}
-    overall = {"loss": _average(loss), "loss_per_task": _mean_defined(per_task["loss"])}
+    known = cells.known.sum(axis=1) if cells else np.ones(len(y))
+    loss = np.where(broken, math.inf, cells.losses() if cells else _losses(kind, out, y))
+    loss = np.where(known > 0, loss, 0.0)  # a row without any label has no loss
+    per_task = {"loss": _ratio(_sum(loss, task, counts), _sum(known > 0, task, counts))}
+    overall = {
+        "loss": float(_ratio(loss.sum(), (known > 0).sum())),
+        "loss_per_task": _mean_defined(per_task["loss"]),
+    }
     if kind == "regression":
         variance = _variance(y, task, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,9 +138,9 @@ def evaluate(kind: Kind, outputs: Array, targets: Array, offsets: Array) -> Metr
         overall["nmse_pooled"] = overall["loss"] / whole if whole > 0 else math.nan
         overall["nmse_per_task"] = _mean_defined(per_task["nmse"])
     else:
-        right = np.where(broken, 0.0, _right(kind, out, y))
-        per_task["accuracy"] = _mean(right, task, counts)
-        overall["accuracy"] = _average(right)
+        right = np.where(broken, 0.0, cells.right.sum(axis=1) if cells else _right(kind, out, y))
+        per_task["accuracy"] = _ratio(_sum(right, task, counts), _sum(known, task, counts))
+        overall["accuracy"] = float(_ratio(right.sum(), known.sum()))
         overall["accuracy_per_task"] = _mean_defined(per_task["accuracy"])
     if kind == "binary":
         per_task["auc"] = np.where(_sum(broken, task, counts) > 0, math.nan, auc(out, y, starts))
@@ -123,21 +148,39 @@ def evaluate(kind: Kind, outputs: Array, targets: Array, offsets: Array) -> Metr
         pooled = math.nan if broken.any() else auc(out, y, np.array([0, len(y)]))[0]
         overall["auc_pooled"] = float(pooled)
     if kind == "multilabel":
-        hits, cells = _f1_parts(out, y, broken)
-        per_task["f1"] = _ratio(_sum(hits, task, counts), _sum(cells, task, counts))
-        overall["f1"] = float(_ratio(hits.sum(), cells.sum()))
+        hits, whole = _f1_parts(out, y, broken)
+        per_task["f1"] = _ratio(_sum(hits, task, counts), _sum(whole, task, counts))
+        overall["f1"] = float(_ratio(hits.sum(), whole.sum()))
         overall["f1_per_task"] = _mean_defined(per_task["f1"])
-    name, higher = task_score(kind)
+    if kind == "segmentation":
+        per_task["miou"] = pixels.miou(out, y, task, len(counts), broken)
+        overall["miou"] = float(pixels.miou(out, y, np.zeros_like(task), 1, broken)[0])
+        overall["miou_per_task"] = _mean_defined(per_task["miou"])
+    name, higher = task_score(kind, heads)
     overall["worst_tenth"] = worst_tenth(per_task[name], higher)
-    return Metrics(kind, counts, per_task, {name: _or_none(v) for name, v in overall.items()})
+    found = {name: _or_none(v) for name, v in overall.items()}
+    if cells is None:
+        return Metrics(kind, counts, per_task, found)
+    right, known = np.where(broken[:, None], 0, cells.right), cells.known
+    per_label = _ratio(right.sum(axis=0), known.sum(axis=0))
+    per_head = None
+    if heads is not None:
+        head = np.repeat(np.arange(len(heads)), heads.outputs)
+        sums = [np.bincount(head, weights=v.sum(axis=0)) for v in (right, known)]
+        per_head = _ratio(*sums)
+    return Metrics(kind, counts, per_task, found, per_label, per_head)
 
 
 def evaluate_rows(
-    kind: Kind, outputs: Array, rows: Rows, target_scale: TargetScale | None = None
+    kind: Kind,
+    outputs: Array,
+    rows: Rows,
+    target_scale: TargetScale | None = None,
+    heads: Heads | None = None,
 ) -> Metrics:
     """Scores of a model's outputs on rows as a Federation keeps them, in the target's units."""
     if target_scale is None:
-        return evaluate(kind, outputs, rows.y, rows.offsets)
+        return evaluate(kind, outputs, rows.y, rows.offsets, heads)
     return evaluate(
         kind,
         original_units(outputs, rows.offsets, target_scale),
@@ -198,21 +241,33 @@ def _losses(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
             spread = np.log(np.exp(out - top[:, None]).sum(axis=1))
             lost = spread - (out[np.arange(len(y)), y.astype(np.int64)] - top)
         return np.where(np.isnan(lost), math.inf, lost)
+    return _log_loss(out, y)
+
+
+def _log_loss(out: np.ndarray, y: np.ndarray) -> np.ndarray:
     # log(1 + exp(-z)) for the right side of the logit: exact for large logits as well
-    each = np.logaddexp(0.0, np.where(y > 0.5, -out, out))
-    return each if kind == "binary" else each.mean(axis=1)
+    return np.logaddexp(0.0, np.where(y > 0.5, -out, out))
 
 
 def _right(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if kind == "multiclass":
-        return (out.argmax(axis=1) == y).astype(np.float64)
-    right = ((out > 0) == (y > 0.5)).astype(np.float64)
-    return right if kind == "binary" else right.mean(axis=1)
+    right = out.argmax(axis=1) == y if kind == "multiclass" else (out > 0) == (y > 0.5)
+    return right.astype(np.float64)
+
+
+def _cells(kind: Kind, out: np.ndarray, y: np.ndarray) -> pixels.Cells | None:
+    """What is right and wrong in a row that has several targets, some of them perhaps missing."""
+    if kind == "segmentation":
+        return pixels.cells(out, y)
+    if kind != "multilabel":
+        return None
+    known = ~np.isnan(y)
+    lost = np.where(known, _log_loss(out, y), 0.0)
+    return pixels.Cells(known, ((out > 0) == (y > 0.5)) & known, lost.sum(axis=1))
 
 
 def _f1_parts(out: np.ndarray, y: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """2 TP, and 2 TP + FP + FN, of each row; broken rows predict nothing."""
-    said, true = (out > 0) & ~broken[:, None], y > 0.5
+    said, true = (out > 0) & ~broken[:, None] & ~np.isnan(y), y > 0.5
     hits = 2.0 * (said & true).sum(axis=1)
     return hits, (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
 
@@ -261,10 +316,13 @@ def _finite_or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+def _list(values: np.ndarray | None) -> list[float | None] | None:
+    return None if values is None else [_finite_or_none(value) for value in values.tolist()]
+
+
 def _check_shapes(kind: Kind, out: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> None:
-    wide = kind in ("multiclass", "multilabel")
-    targets = 2 if kind == "multilabel" else 1
-    good = out.ndim == 1 + wide and y.ndim == targets and len(out) == len(y) == offsets[-1]
+    axes = {"multiclass": (2, 1), "multilabel": (2, 2), "segmentation": (4, 4)}.get(kind, (1, 1))
+    good = (out.ndim, y.ndim) == axes and len(out) == len(y) == offsets[-1]
     if not good or (kind == "multilabel" and out.shape != y.shape):
         raise TacitError(
             f"outputs have shape {out.shape}, targets {y.shape} and offsets end at {offsets[-1]}, "

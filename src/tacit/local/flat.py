@@ -73,6 +73,28 @@ class FlatModel:
             begins.setdefault(slot.name.rpartition(".")[0], slot.begin)
         return list(begins.items())
 
+    @property
+    def parts(self) -> list[slice]:
+        """The shared part of the flat vector, then each head's (of `tacit.models.MultiHead`).
+
+        A model without heads has its last layer as its only one.
+        """
+        named = [slot for slot in self._parameters if slot.name.startswith("heads.")]
+        if not named:
+            last = self.layers[-1][1]
+            return [slice(0, last), slice(last, self.size)]
+        ends: dict[str, int] = {}
+        for slot in named:
+            ends[slot.name.split(".")[1]] = slot.end
+        bounds = [named[0].begin, *ends.values()]
+        return [slice(0, bounds[0]), *map(slice, bounds, bounds[1:])]
+
+    def spread(self, shared: Tensor, heads: Tensor) -> Tensor:
+        """One number for the shared part and one for each head, as a vector of parameters."""
+        sizes = [part.stop - part.start for part in self.parts]
+        each = torch.cat([shared.reshape(1), heads.to(shared.dtype)])
+        return torch.cat([each[k].expand(size) for k, size in enumerate(sizes)])
+
     def to(self, device: torch.device | str) -> FlatModel:
         moved = copy.copy(self)
         moved._training = copy.deepcopy(self._training).to(device)
@@ -161,7 +183,7 @@ class FlatModel:
         ]
         return parts[0], parts[1]
 
-    def check(self, x: Tensor, outputs: int) -> int:
+    def check(self, x: Tensor, y: Tensor, outputs: int) -> int:
         """Try two tasks at once before work starts; returns how many activations a row has.
 
         A layer that cannot be vectorised, or an output of the wrong shape, is refused by name.
@@ -175,7 +197,6 @@ class FlatModel:
                 handles.append(layer.register_forward_pre_hook(_remember(entered, title)))
                 handles.append(layer.register_forward_hook(_count(numbers)))
         two = torch.stack([x, x])
-        y = _blank_targets(self.kind, len(x), outputs, x.device)
         weight = torch.full((len(x),), 1.0 / len(x), device=x.device)
 
         def attempt(w: Tensor, buffers: Tensor, rows: Tensor) -> Tensor:
@@ -183,7 +204,7 @@ class FlatModel:
                 _unflatten(self._parameters, w),
                 _unflatten(self._buffers, buffers.clone()),
             )
-            self._check_shape(self._call(self._training, named, kept, rows), len(x), outputs)
+            self._check_shape(self._call(self._training, named, kept, rows), y, outputs)
             return self.gradient(w, buffers, rows, y, weight)[0]
 
         try:
@@ -204,14 +225,15 @@ class FlatModel:
         # Hooks fire for the shape check and again for the gradient, each on `len(x)` rows.
         return numbers[0] // max(2 * len(x), 1)
 
-    def _check_shape(self, output: Tensor, rows: int, outputs: int) -> None:
-        flat = self.kind in ("regression", "binary")
-        expected = (rows,) if flat else (rows, outputs)
+    def _check_shape(self, output: Tensor, y: Tensor, outputs: int) -> None:
+        flat, pixels = self.kind in ("regression", "binary"), self.kind == "segmentation"
+        expected = (len(y),) if flat else (len(y), outputs, *(y.shape[2:] if pixels else ()))
         if tuple(output.shape) != expected:
             wanted = "one number" if flat else f"{outputs} numbers"
             raise TacitError(
-                f"the model returns shape {tuple(output.shape)} for {rows} rows, but a {self.kind} "
-                f"target needs {wanted} per row; change the model's last layer"
+                f"the model returns shape {tuple(output.shape)} for {len(y)} rows, but a "
+                f"{self.kind} target needs {wanted} per {'pixel' if pixels else 'row'}; change the "
+                "model's last layer"
             )
 
 
@@ -265,11 +287,3 @@ def _count(numbers: list[int]):
             numbers[0] += math.prod(output.shape)
 
     return hook
-
-
-def _blank_targets(kind: Kind, rows: int, outputs: int, device: torch.device) -> Tensor:
-    if kind == "multiclass":
-        return torch.zeros(rows, dtype=torch.int64, device=device)
-    if kind == "multilabel":
-        return torch.zeros(rows, outputs, device=device)
-    return torch.zeros(rows, device=device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -29,7 +30,22 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 
 def multilabel(output: Tensor, y: Tensor) -> Tensor:
-    return (F.softplus(output) - y * output).mean(dim=1)
+    """Mean over the labels that a row has; NaN is a label that nobody wrote down."""
+    known = ~y.isnan()
+    each = F.softplus(output) - torch.where(known, y, 0.0) * output
+    return torch.where(known, each, 0.0).sum(dim=1) / known.sum(dim=1).clamp(min=1)
+
+
+def segmentation(output: Tensor, y: Tensor) -> Tensor:
+    """Mean over the pixels that have a class: [n, heads · classes, h, w] against [n, heads, h, w].
+
+    All heads have equally many classes; -1 is a pixel without one.
+    """
+    scores = output.unflatten(1, (y.shape[1], -1)).log_softmax(dim=2)
+    known, wanted = y >= 0, y.clamp(min=0).long()
+    each = -scores.gather(2, wanted.unsqueeze(2)).squeeze(2)
+    known = known.flatten(1)
+    return torch.where(known, each.flatten(1), 0.0).sum(dim=1) / known.sum(dim=1).clamp(min=1)
 
 
 ROW_LOSSES: dict[Kind, Callable[[Tensor, Tensor], Tensor]] = {
@@ -37,6 +53,7 @@ ROW_LOSSES: dict[Kind, Callable[[Tensor, Tensor], Tensor]] = {
     "binary": binary,
     "multiclass": cross_entropy,
     "multilabel": multilabel,
+    "segmentation": segmentation,
 }
 
 

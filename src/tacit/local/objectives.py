@@ -97,10 +97,13 @@ def symmetrised_kl(kind: Kind, now: Tensor, before: Tensor, weight: Tensor) -> T
         "binary": torch.sigmoid,
         "multilabel": torch.sigmoid,
         "multiclass": lambda raw: raw.softmax(dim=1),
+        "segmentation": torch.sigmoid,  # each class of a pixel as a yes or no of its own
     }[kind]
     each = (means(now) - means(before)) * (now - before)
-    if each.ndim == 2:
-        each = each.mean(dim=1) if kind == "multilabel" else each.sum(dim=1)
+    if kind in ("multilabel", "segmentation"):
+        each = each.flatten(1).mean(dim=1)
+    elif kind == "multiclass":
+        each = each.sum(dim=1)
     return (each * weight).sum()
 
 

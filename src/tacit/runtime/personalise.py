@@ -108,8 +108,9 @@ def personalise(
             on_round(number + 1, {})
     if outputs:
         rows = federation.part(simulation.test_part)
-        scale = federation.target_scale
-        done.alone = evaluate_rows(federation.kind, torch.cat(outputs), rows, scale)
+        done.alone = evaluate_rows(
+            federation.kind, torch.cat(outputs), rows, federation.target_scale, federation.heads
+        )
     return done
 
 

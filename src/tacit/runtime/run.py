@@ -81,8 +81,9 @@ class Run:
     @property
     def metrics(self) -> dict[str, Any]:
         """Scores per task and overall, beside training alone and the global model."""
-        name, higher = metrics.main_score(self.federation.kind)
-        per_task, _ = metrics.task_score(self.federation.kind)
+        kind, heads = self.federation.kind, self.federation.heads
+        name, higher = metrics.main_score(kind, heads)
+        per_task, _ = metrics.task_score(kind, heads)
         own = self._scores(self.measured)
         return {
             "part": self.part,
@@ -163,7 +164,7 @@ class Run:
         write_html(self.to_json(), Path(path))
 
     def __repr__(self) -> str:
-        name, _ = metrics.main_score(self.federation.kind)
+        name, _ = metrics.main_score(self.federation.kind, self.federation.heads)
         score = self.measured.overall[name]
         shown = "undefined" if score is None else f"{score:.4f}"
         return (

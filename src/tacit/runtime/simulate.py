@@ -237,13 +237,13 @@ class Simulation:
         method, train = self.method, self.federation.train
         rows = method.rows or int(train.counts.max())
         few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
-        activations = self._activations = self.model.check(few, self.federation.outputs)
+        y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:]).clone()
+        activations = self._activations = self.model.check(few, y, self.federation.outputs)
         place = self._places[:1].expand(2, -1)
         fresh = method.state(self.model, self._read(self.board, self._places[0]))
-        y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:])
         blank = Batches(
             few.expand(2, method.steps, 2, *few.shape[1:]),
-            y.expand(2, method.steps, 2, *y.shape[1:]).clone(),
+            y.expand(2, method.steps, *y.shape).clone(),
             torch.full((2, method.steps, 2), 0.5, device=self.device),
         )
         stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
@@ -326,7 +326,7 @@ class Simulation:
             index = chosen.to(scale.shift.device)
             scale = dataclasses.replace(scale, shift=scale.shift[index], scale=scale.scale[index])
         out = self.outputs(part, chosen, personal)
-        return metrics.evaluate_rows(federation.kind, out, rows, scale)
+        return metrics.evaluate_rows(federation.kind, out, rows, scale, federation.heads)
 
     def _look(self, epsilon: Callable[[int], float | None]) -> None:
         """One point of the learning curve, on validation rows (training rows if there are none)."""
@@ -336,7 +336,7 @@ class Simulation:
             step = len(self.federation) / CURVE_TASKS
             tasks = (torch.arange(CURVE_TASKS, device=self.device) * step).long()
         overall = self.measure(part, tasks).overall
-        score = metrics.main_score(self.federation.kind)[0]
+        score = metrics.main_score(self.federation.kind, self.federation.heads)[0]
         self.curve.append(
             {
                 "round": self.board.round,

@@ -54,6 +54,7 @@ SCORES = {
     "binary": "accuracy",
     "multiclass": "accuracy",
     "multilabel": "F1",
+    "segmentation": "mean intersection over union",
 }
 """What a task reports about a run, on its own validation rows: in [0, 1], higher is better."""
 
@@ -145,7 +146,7 @@ def tune(
     simulation.channel.ledger = ledger
     for point in simulation.curve:
         point["epsilon"] = None  # all of it was spent before the first round
-    about |= {"chosen": drawn, "score": found, "score_means": SCORES[federation.kind]}
+    about |= {"chosen": drawn, "score": found, "score_means": _score_means(federation)}
     about["score_noise"] = score.noise_multiplier * 0.5 / tasks
     settings = run.config | {"seed": seed, "privacy": dataclasses.asdict(privacy)}
     settings |= {"personalise": personalise, **(config or {}), "tuning": about}
@@ -194,10 +195,15 @@ def noisy_score(simulation: Simulation, release: Release) -> float:
     return 0.5 + float(collection.publishable(1))
 
 
+def _score_means(federation: Federation) -> str:
+    name, _ = metrics.task_score(federation.kind, federation.heads)
+    return "accuracy" if name == "accuracy" else SCORES[federation.kind]
+
+
 def task_scores(simulation: Simulation) -> np.ndarray:
     """What each task thinks of its own model, on its own validation rows; NaN where undefined."""
     federation = simulation.federation
-    name, _ = metrics.task_score(federation.kind)
+    name, _ = metrics.task_score(federation.kind, federation.heads)
     scores = simulation.measure("validation").per_task[name]
     if federation.kind != "regression":
         return scores
