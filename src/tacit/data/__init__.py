@@ -1,6 +1,7 @@
 """Where federations come from: files, arrays, public data sets, made-up tasks."""
 
 from tacit.data.arrays import from_arrays
+from tacit.data.masks import from_masks
 from tacit.data.npz import from_npz
 from tacit.data.preprocess import Preprocessing
 from tacit.data.registry import Source, load, sources
@@ -12,6 +13,7 @@ __all__ = [
     "Schema",
     "Source",
     "from_arrays",
+    "from_masks",
     "from_npz",
     "from_table",
     "load",

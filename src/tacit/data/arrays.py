@@ -38,7 +38,8 @@ def from_arrays(
     Parameters
     ----------
     x : [N, p] numbers, or [N, ...] for images and the like.
-    y : [N] targets, or [N, labels] of 0 and 1; see `tacit.data.targets` for the kinds.
+    y : [N] targets, or [N, labels] of 0 and 1; see `tacit.data.targets` for the kinds. With
+        kind="multilabel" it may hold NaN where a label is missing; it then counts nowhere.
     tasks : [N] text, numbers or anything hashable; tasks are kept in order of first appearance.
     kind : what to learn, where it should not be inferred from `y`.
     validation, test : share of each task's rows; at least one row each, none where 0 is passed.
@@ -68,12 +69,15 @@ def from_arrays(
         raise TacitError(f"x has shape {x.shape}, so there are no features; pass at least one")
     columns = _feature_names(x, features)
     if y.ndim > 2:
-        raise TacitError(f"y has shape {y.shape}, expected [rows] or [rows, labels]")
+        raise TacitError(
+            f"y has shape {y.shape}, expected [rows] or [rows, labels]; for images of classes use "
+            "tacit.data.from_masks"
+        )
     if labels is not None and (y.ndim != 2 or y.shape[1] != len(labels)):
         raise TacitError(f"labels has {len(labels)} names, but y has shape {y.shape}")
     return assemble(
         _numbers(x, columns),
-        _checked_target(y),
+        _checked_target(y, missing=kind == "multilabel" and y.ndim == 2),
         names,
         kind=kind,
         rule=rule,
@@ -96,6 +100,15 @@ def _array(values: Any, name: str) -> np.ndarray:
     if array.ndim == 0:
         raise TacitError(f"{name} is a single {type(values).__name__}, expected an array of rows")
     return array
+
+
+def pixels(x: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Images as float32 without gaps, and a name for each of their values."""
+    array = _array(x, "x")
+    if not len(array):
+        raise TacitError("x has no rows; pass at least three images for each of two tasks")
+    names = _feature_names(array, None)
+    return _numbers(array, names), names
 
 
 def task_array(tasks: Any) -> np.ndarray:
@@ -162,8 +175,8 @@ def _numbers(x: np.ndarray, columns: Sequence[str]) -> np.ndarray:
     return small
 
 
-def _checked_target(y: np.ndarray) -> np.ndarray:
-    """Numbers, bools, or text as objects; no gaps."""
+def _checked_target(y: np.ndarray, missing: bool) -> np.ndarray:
+    """Numbers, bools, or text as objects; no gaps, but NaN where labels may be missing."""
     if y.dtype.kind not in "biufUO":
         raise TacitError(f"y holds {y.dtype.name} values, expected numbers or text")
     if y.dtype.kind == "O" and all(_is_number(v) for v in y.flat):
@@ -173,6 +186,8 @@ def _checked_target(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind in "biuf":
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(y.astype(np.float32))
+        if missing and y.dtype.kind == "f":
+            bad &= ~np.isnan(y)
     else:
         bad = _gaps(y)
     if bad.any():

@@ -36,10 +36,11 @@ def assemble(
     leaks: tuple[str, ...] = (),
     source: str,
 ) -> Federation:
-    """From checked arrays: x float32 [N, ...] with NaN for gaps, y and tasks without gaps.
+    """From checked arrays: x float32 [N, ...] with NaN for gaps, tasks without gaps.
 
-    `held` marks the rows of a test part that the publishers chose. What `assumptions` and `leaks`
-    say of the source is kept, and added to.
+    Only where it is multilabel or segmentation has `y` gaps (NaN, or -1 for pixels). `held` marks
+    the rows of a test part that the publishers chose. What `assumptions` and `leaks` say of the
+    source is kept, and added to.
     """
     codes, names = group(tasks)
     rows, codes, names, left = leave_out_small(codes, names, rule, held)
@@ -110,4 +111,4 @@ def _targets(target: Target, part: PartRows, scaling: TargetScale | None) -> tor
     if scaling is not None:
         task = torch.from_numpy(part.task)
         y = (y - scaling.shift.double()[task]) / scaling.scale.double()[task]
-    return y if target.kind == "multiclass" else y.float()
+    return y if target.kind in ("multiclass", "segmentation") else y.float()

@@ -1,6 +1,6 @@
 """Rows and heads dealt to simulated clients, as in FedMTL's experiments.
 
-Sen and Borcea, "FedMTL: Privacy-Preserving Federated Multi-Task Learning", ECAI 2024, section 5:
+Sen and Borcea, "FedMTL: Privacy-Preserving Federated Multi-Task Learning", ECAI 2024, section 7.1:
 rows go to clients by a symmetric Dirichlet distribution (its concentration is not given; 1 here),
 and each client works on two heads drawn at random (D1), or on a random number of them (D2).
 
@@ -160,7 +160,8 @@ def _check(clients: int, concentration: float = 1.0, min_rows: int = 1) -> None:
 
 
 def _whole(value: object, least: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and bool(value >= least)
 
 
 def _generator(seed: int | np.random.Generator) -> np.random.Generator:

@@ -6,6 +6,8 @@
 | two distinct values of any sort                      | binary     |
 | text, or at most 20 distinct whole numbers           | multiclass |
 | several columns of 0 and 1                           | multilabel |
+
+Where `kind="multilabel"` is said, cells of `y` may be NaN: labels that nobody wrote down.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ MOST_CLASSES = 1000
 
 @dataclass(frozen=True)
 class Target:
-    """`y` is numbers (regression, binary, multilabel) or int64 class numbers (multiclass).
+    """`y` is numbers (regression, binary, multilabel), int64 class numbers (multiclass), or int8
+    class numbers of pixels [N, heads, height, width] (segmentation).
 
     A source whose classes are known to everybody makes one itself: then no row is looked at to
     find them, and a class that nobody has keeps its output.
@@ -51,10 +54,15 @@ def encode(
 ) -> Target:
     """Infer the kind and code the classes as 0, 1, 2 … in sorted order.
 
-    `y` has no missing cells: numbers, bools, or text (as objects). `name` is for messages, `names`
-    are those of several target columns.
+    `y` has no missing cells, except NaN where kind is multilabel: numbers, bools, or text (as
+    objects). `name` is for messages, `names` are those of several target columns.
     """
     check_kind(kind)
+    if kind == "segmentation":
+        raise TacitError(
+            f"kind='segmentation' needs an image of classes for each row, but {name} has shape "
+            f"{y.shape}; use tacit.data.from_masks"
+        )
     if y.ndim == 2 and y.shape[1] == 1 and kind != "multilabel":
         y = y[:, 0]
     if y.ndim == 2:
@@ -134,7 +142,8 @@ def _multilabel(y: np.ndarray, kind: Kind | None, name: str, names: Sequence[str
         raise TacitError(f"{name} has no columns; pass one column of 0 and 1 for each label")
     if y.dtype.kind not in "biuf":
         raise TacitError(f"{name} has several columns, which must hold 0 and 1, but it holds text")
-    other = (y != 0) & (y != 1)
+    missing = np.isnan(y)
+    other = (y != 0) & (y != 1) & ~missing
     if other.any():
         row, column = map(int, np.argwhere(other)[0])
         which = repr(names[column]) if names else f"{column + 1}"
@@ -142,7 +151,12 @@ def _multilabel(y: np.ndarray, kind: Kind | None, name: str, names: Sequence[str
             f"row {row + 1}, column {which} of {name} is {_label(y[row, column].item())}: several "
             "target columns must hold 0 and 1 only; choose one target"
         )
-    if bool((y == y[:1]).all()):
+    unknown = missing.all(axis=0)
+    if unknown.any():
+        column = int(np.argmax(unknown))
+        which = repr(names[column]) if names else f"{column + 1}"
+        raise TacitError(f"column {which} of {name} is missing in every row; leave it out")
+    if bool(((y == np.nanmax(y, axis=0)) | missing).all()):
         raise TacitError(f"{name} is the same in every row; choose another target")
     labels = tuple(names) if names else tuple(f"label{i}" for i in range(y.shape[1]))
     return Target("multilabel", y.astype(np.float64), y.shape[1], labels)
