@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from torch import nn
 
 from tacit.federation import Federation
-from tacit.models.words import refuse_words
+from tacit.models.multihead import headed, with_heads
+from tacit.models.refuse import refuse_pixels, refuse_words
+
+
+def zeros(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    """A linear layer of zeros, so that all runs start from the same point."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
 
 
 def linear(federation: Federation) -> nn.Module:
     """As many outputs as the target needs; zeros, so that all runs start from the same point."""
-    refuse_words(federation, "linear")
-    inputs = math.prod(federation.input_shape)
-    layer = nn.Linear(inputs, federation.outputs)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer if len(federation.input_shape) == 1 else nn.Sequential(nn.Flatten(), layer)
+    return _linear(federation, "linear", bias=True)
 
 
 def without_intercept(federation: Federation) -> nn.Module:
     """Linear through the origin: for rows and targets that are centred, or made that way."""
-    refuse_words(federation, "linear-no-intercept")
-    layer = nn.Linear(math.prod(federation.input_shape), federation.outputs, bias=False)
-    nn.init.zeros_(layer.weight)
-    return layer if len(federation.input_shape) == 1 else nn.Sequential(nn.Flatten(), layer)
+    return _linear(federation, "linear-no-intercept", bias=False)
+
+
+def _linear(federation: Federation, name: str, bias: bool) -> nn.Module:
+    refuse_words(federation, name)
+    refuse_pixels(federation, name)
+    make = partial(zeros, math.prod(federation.input_shape), bias=bias)
+    flat = len(federation.input_shape) == 1
+    if federation.heads is not None:
+        return with_heads(nn.Identity() if flat else nn.Flatten(), make, federation)
+    layer = make(federation.outputs)
+    return layer if flat else nn.Sequential(nn.Flatten(), layer)
 
 
 def mlp(federation: Federation) -> nn.Module:
     """One hidden layer of 32 units."""
     refuse_words(federation, "mlp")
-    inputs = math.prod(federation.input_shape)
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(inputs, 32), nn.ReLU(), nn.Linear(32, federation.outputs)
+    refuse_pixels(federation, "mlp")
+    inputs, make = math.prod(federation.input_shape), partial(nn.Linear, 32)
+    network = nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 32), nn.ReLU(), make(federation.outputs)
     )
+    return headed(network, make, federation)

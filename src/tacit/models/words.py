@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import TacitError
 from tacit.federation import Federation
+from tacit.models.linear import zeros
+from tacit.models.multihead import headed
+from tacit.models.refuse import refuse_pixels
 
 
 class BagOfWords(nn.Module):
@@ -33,20 +38,12 @@ class BagOfWords(nn.Module):
 
 def bag(federation: Federation) -> nn.Module:
     """A weight for every word and output, and a bias; zeros, so that all start alike."""
+    refuse_pixels(federation, "bag")
     if federation.words is None:
         raise TacitError(
             f"model 'bag' needs rows of word ids and their vocabulary, but rows have shape "
             f"{federation.input_shape}; use model 'linear', or load text by name"
         )
-    layer = nn.Linear(federation.words, federation.outputs)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return nn.Sequential(BagOfWords(federation.words), layer)
-
-
-def refuse_words(federation: Federation, model: str) -> None:
-    """An id is a name, not an amount: models that would multiply it say so."""
-    if federation.words is not None:
-        raise TacitError(
-            f"rows are lists of word ids, so model {model!r} cannot read them; use model 'bag'"
-        )
+    make = partial(zeros, federation.words)
+    network = nn.Sequential(BagOfWords(federation.words), make(federation.outputs))
+    return headed(network, make, federation)
