@@ -10,9 +10,11 @@ The dealing is by a seed and looks at no row, so it tells nothing about the data
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tacit.data.split import SplitRule
 from tacit.errors import TacitError
 
 LEAST_HOLDERS = 2
@@ -114,6 +116,15 @@ class Dealing:
         _check(self.clients, self.concentration, self.min_rows)
         _generator(self.seed)
 
+    def check(self, heads: int, rule: SplitRule) -> None:
+        """What would fail later is said before anything is read."""
+        self.heads(heads)
+        if self.min_rows < rule.needed:
+            raise TacitError(
+                f"min_rows is {self.min_rows}, but a client needs {rule.needed} rows to split; "
+                f"pass min_rows={rule.needed} or more"
+            )
+
     def draw(self, count: int, most: int, what: str) -> np.ndarray:
         """`count` of `most` things at random, in their order."""
         if not _whole(count, 1):
@@ -159,7 +170,7 @@ def _check(clients: int, concentration: float = 1.0, min_rows: int = 1) -> None:
         raise TacitError(f"min_rows is {min_rows!r}, expected a whole number, 0 or more")
 
 
-def _whole(value: object, least: int) -> bool:
+def _whole(value: Any, least: int) -> bool:
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return whole and bool(value >= least)
 

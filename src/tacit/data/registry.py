@@ -11,8 +11,10 @@ from typing import Any
 
 from tacit.data import leaf, synthetic
 from tacit.data.arrays import from_arrays
+from tacit.data.attributes import celeba_attributes, facea, lfwa
 from tacit.data.cells import hint
 from tacit.data.digits import digits
+from tacit.data.faces import lfw_pseudo
 from tacit.data.lsoa import lsoa2
 from tacit.data.multilevel import RECIPES, multilevel
 from tacit.data.npz import from_npz
@@ -128,6 +130,18 @@ _IN_A_FOLDER = [
     (Source("stackexchange", "tags of posts by user, a Stack Exchange site", "multilabel",
             "Posts.csv.gz in $TACIT_DATA/stackexchange"),
      _reader(stackexchange)),
+    (Source("celeba-attributes", "40 attributes of celebrities, in heads (FedMTL 7)", "multilabel",
+            "list_attr_celeba.txt or .csv and img_align_celeba in $TACIT_DATA/celeba"),
+     _reader(celeba_attributes)),
+    (Source("lfwa", "40 attributes of faces in the wild, in heads (FedMTL 7)", "multilabel",
+            "lfw_att_40.mat (tacit[data]) and lfw in $TACIT_DATA/lfwa"),
+     _reader(lfwa)),
+    (Source("facea", "CelebA and LFWA, half of the clients each (FedMTL 7)", "multilabel",
+            "both of them in $TACIT_DATA"),
+     _reader(facea)),
+    (Source("lfw-pseudo", "stand-in for LFWA: attributes that a model predicted", "multilabel",
+            "lfw_9000_32x32_facer40.npz in $TACIT_DATA/lfw_pseudo_attr"),
+     _reader(lfw_pseudo)),
     (Source("text", "tags or a label of texts by user", "multilabel or multiclass",
             "a .csv file of yours (path=)"),
      _reader(text)),
