@@ -4,11 +4,15 @@ from tacit import data, models
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.methods import (
+    MOCHA,
     MPMTL,
     PMTL,
     PPSGD,
     Ditto,
+    FedAMP,
     FedAvg,
+    FedFomo,
+    FedMTL,
     FedProx,
     FedRep,
     Local,
@@ -19,6 +23,7 @@ from tacit.methods import (
     SharedPrior,
 )
 from tacit.privacy import Guarantee, Privacy
+from tacit.runtime.attendance import Attendance
 from tacit.runtime.between import between_tasks
 from tacit.runtime.models import SavedModels
 from tacit.runtime.run import Run
@@ -28,11 +33,16 @@ from tacit.runtime.tune import tune
 __version__ = "0.1.0"
 
 __all__ = [
+    "MOCHA",
     "MPMTL",
     "PMTL",
     "PPSGD",
+    "Attendance",
     "Ditto",
+    "FedAMP",
     "FedAvg",
+    "FedFomo",
+    "FedMTL",
     "FedProx",
     "FedRep",
     "Federation",

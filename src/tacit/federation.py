@@ -166,15 +166,7 @@ class Federation:
             y = torch.where(mine, rows.y[:, order], torch.nan)
             parts[name] = replace(rows, y=y)
         labels = tuple(self.labels[k] for k in order)
-        said = "which heads a task works on is taken to be public"
-        return replace(
-            self,
-            **parts,
-            heads=heads,
-            labels=labels,
-            outputs=len(labels),
-            assumptions=(*self.assumptions, said),
-        )
+        return replace(self, **parts, heads=heads, labels=labels, outputs=len(labels))
 
     def through(self, name: str) -> Federation:
         """The same rows seen through a fixed public representation (`tacit.features`)."""

@@ -21,6 +21,10 @@ MISSING = -1
 """The class of a pixel that has none."""
 
 
+PUBLIC = "which heads a task works on is taken to be public"
+"""What the billboard assumes where tasks work on different heads."""
+
+
 @dataclass(frozen=True)
 class Heads:
     """Head k is called `names[k]` and has `outputs[k]` numbers per row (or pixel)."""

@@ -18,7 +18,7 @@ import torch
 
 PURPOSES = {
     "cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "personalise": 6, "tuning": 7,
-    "between": 8,
+    "between": 8, "attendance": 9,
 }  # fmt: skip
 
 

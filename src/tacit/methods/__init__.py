@@ -10,10 +10,15 @@ from tacit.methods.base import (
     TrainedMethod,
 )
 from tacit.methods.ditto import Ditto
+from tacit.methods.exchange import ExchangeMethod, MixingMethod
+from tacit.methods.fedamp import FedAMP
 from tacit.methods.fedavg import FedAvg
+from tacit.methods.fedfomo import FedFomo
+from tacit.methods.fedmtl import FedMTL
 from tacit.methods.fedprox import FedProx
 from tacit.methods.fedrep import FedRep
 from tacit.methods.local import Local
+from tacit.methods.mocha import MOCHA
 from tacit.methods.mpmtl import MPMTL
 from tacit.methods.naive import NaiveDP
 from tacit.methods.pfedme import PFedMe
@@ -34,23 +39,33 @@ METHODS: dict[str, type[Method]] = {
     "fedprox": FedProx,
     "prior": SharedPrior,
     "mpmtl": MPMTL,
+    "fedmtl": FedMTL,
+    "fedamp": FedAMP,
+    "fedfomo": FedFomo,
+    "mocha": MOCHA,
     "local": Local,
     "naive": NaiveDP,
 }
 
 __all__ = [
     "METHODS",
+    "MOCHA",
     "MPMTL",
     "PMTL",
     "PPSGD",
     "BillboardMethod",
     "Board",
     "Ditto",
+    "ExchangeMethod",
+    "FedAMP",
     "FedAvg",
+    "FedFomo",
+    "FedMTL",
     "FedProx",
     "FedRep",
     "Local",
     "Method",
+    "MixingMethod",
     "NaiveDP",
     "OnBillboard",
     "PFedMe",

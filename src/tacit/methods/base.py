@@ -61,8 +61,8 @@ class Board:
 class Method(ABC):
     """Base of all methods: how a task trains locally, and what it does with the billboard."""
 
-    channel: ClassVar[Literal["billboard", "nothing"]]
-    """How tasks talk: through the billboard, or not at all."""
+    channel: ClassVar[Literal["billboard", "exchange", "nothing"]]
+    """How tasks talk: through the billboard, through a curator, or not at all."""
     personal_is_public: ClassVar[bool] = False
     """Whether the personal models themselves are published (with noise)."""
 

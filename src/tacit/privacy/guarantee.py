@@ -18,6 +18,8 @@ IN_WORDS = {
     "add-remove": "any one task added or removed",
     "replace": "any one task's data replaced",
 }
+EXCHANGE = "protects nothing between clients; the curator sees all models"
+"""What the exchange promises."""
 GIVEN = (
     "settings were given; if they were chosen by comparing runs on these data, that choice is not "
     "covered by this ε"
@@ -89,7 +91,7 @@ class Prepaid(Privacy):
 class Guarantee:
     """(ε, δ) with neighbours, sampling, accountant, and who is protected from whom."""
 
-    channel: Literal["billboard", "nothing"]
+    channel: Literal["billboard", "exchange", "nothing"]
     epsilon: float
     delta: float | None
     neighbours: Neighbours | None
@@ -117,6 +119,8 @@ class Guarantee:
     def protects(self) -> str:
         if self.channel == "nothing":
             return "nothing leaves a task"
+        if self.channel == "exchange":
+            return EXCHANGE
         if self.refuted:
             return f"protects nobody: {self.refuted}"
         if not math.isfinite(self.epsilon):
@@ -130,6 +134,11 @@ class Guarantee:
         """What is not protected, and from whom."""
         if self.channel == "nothing":
             return "nobody has to be trusted"
+        if self.channel == "exchange":
+            return (
+                "the curator must be trusted with every model, and every client with what its own "
+                "answers tell about the others' models; rows stay with their clients"
+            )
         seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
         alone = (
             ", and makes all runs of the tuning by itself: it must not show how many there were, "
@@ -157,6 +166,8 @@ class Guarantee:
     def __str__(self) -> str:
         if self.channel == "nothing":
             head = "nothing was released: every task trained alone (ε=0)"
+        elif self.channel == "exchange":
+            head = f"exchange (no ε): {self.protects}"
         elif not math.isfinite(self.epsilon):
             head = f"no privacy (ε=∞): {self.protects}"
         else:
@@ -198,7 +209,7 @@ class Guarantee:
 def guarantee(
     booked: Mapping[B, int],
     *,
-    channel: Literal["billboard", "nothing"],
+    channel: Literal["billboard", "exchange", "nothing"],
     privacy: Privacy | None,
     tasks: int,
     sampler: Sampler,

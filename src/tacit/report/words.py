@@ -67,11 +67,20 @@ NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a task
 REFUTED = State(
     "refuted", "red", "no privacy", "No privacy: the mechanism was published, and refuted", 6
 )
+EXCHANGED = State(
+    "exchange",
+    "red",
+    "exchange, no ε",
+    "No privacy between clients: models were exchanged through a curator",
+    6,
+)
 
 
 def state(guarantee: Mapping[str, Any]) -> State:
     """Green only when the run itself says so: whatever is missing or unclear counts against it."""
     released = guarantee.get("channel") != "nothing"
+    if guarantee.get("channel") == "exchange":
+        return EXCHANGED
     if released and guarantee.get("epsilon") is None:
         return REFUTED if guarantee.get("refuted") else NONE
     if guarantee.get("leaks"):
@@ -92,6 +101,12 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
         return (
             "Exact sums were published. Whoever knows the data of the other tasks can work out "
             "what one task contributed; no ε bounds what is learned about it."
+        )
+    if kind is EXCHANGED:
+        return (
+            "The curator sees every model that is uploaded, and every client is answered with "
+            "mixtures of the others' models, without noise. Rows never leave a client, but no ε "
+            "bounds what its model tells about them."
         )
     if kind is REFUTED:
         return (

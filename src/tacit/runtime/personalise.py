@@ -71,7 +71,7 @@ def personalise(
     """
     done = Personalised(mode)
     recipes = list(RECIPES[mode])
-    if simulation.method.channel == "nothing":
+    if simulation.method.channel != "billboard":
         recipes = [recipe for recipe in recipes if recipe.start != "billboard"]
     if alone and ALONE not in recipes:
         recipes.append(ALONE)

@@ -11,10 +11,20 @@ import torch
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import FlatModel
-from tacit.methods import BillboardMethod, Board, Method, OnBillboard, RelatedMethod, Server
+from tacit.methods import (
+    BillboardMethod,
+    Board,
+    ExchangeMethod,
+    Method,
+    OnBillboard,
+    RelatedMethod,
+    Server,
+)
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
+from tacit.runtime.attendance import Attendance
+from tacit.runtime.exchange import Exchange
 from tacit.runtime.simulate import Simulation, first_board
 from tacit.runtime.store import Store
 
@@ -32,6 +42,7 @@ def prepare(
     store: Literal["memory", "disk"] = "memory",
     folder: Path | None = None,
     server: Server | None = None,
+    attendance: Attendance | None = None,
 ) -> Simulation:
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out."""
     tasks = len(federation)
@@ -68,6 +79,7 @@ def prepare(
     state = method.state(model, board)
     place = None if folder is None else folder / "checkpoint"
     states = Store(tasks, state, place=store, folder=place, device=device)
-    return Simulation(
-        federation, method, model, channel, states, rounds, randomness, device, server or Server()
-    )
+    parts = (federation, method, model, channel, states, rounds, randomness, device)
+    if isinstance(method, ExchangeMethod):
+        return Exchange(*parts, Server(), attendance=attendance)
+    return Simulation(*parts, server or Server())

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tacit import metrics
 from tacit.federation import Federation, Part
+from tacit.heads import PUBLIC
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
 from tacit.privacy.covariance import WISHART_REFUTED
 from tacit.runtime.models import predict, save_models
@@ -52,7 +53,7 @@ class Run:
             sampler=channel.sampler,
             clip=channel.clip,
             seeded=config["seed"] is not None,
-            assumptions=federation.assumptions,
+            assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
             leaks=federation.leaks,
             # Models that a task went on training are its own again, and public no longer.
             personal_is_public=simulation.method.personal_is_public and not personalised.chosen,

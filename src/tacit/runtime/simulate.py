@@ -70,6 +70,7 @@ class Simulation:
         self._places = model.start.new_zeros((len(federation), 0))
         if relation is not None:
             self._places = relation.places
+        self._holds, self._per_holder = self._heads()
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
@@ -120,7 +121,7 @@ class Simulation:
             # Without a seed, a round that is lost would have to be paid for again.
             late = time.monotonic() - saved > SAVE_EVERY_SECONDS
             save = late or self.randomness.secret or self.board.round == self.rounds
-            self.store.settle(self.board, self._notes, save=save)
+            self.store.settle(self._saved, self._notes, save=save)
             saved = time.monotonic() if save else saved
         if self.method.settles:
             self._settle()
@@ -138,7 +139,15 @@ class Simulation:
                 places = self._places[tasks]
                 states = self.store.take(tasks, self._newcomers(public, places))
                 self.store.put(tasks, settle(public, (states, batches, places)))
-        self.store.settle(self.board, self._notes, save=True)
+        self.store.settle(self._saved, self._notes, save=True)
+
+    @property
+    def _saved(self) -> Board:
+        """What a checkpoint keeps beside the tasks' states."""
+        return self.board
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take back what `_saved` kept beside the billboard."""
 
     @property
     def _notes(self) -> dict[str, Any]:
@@ -156,6 +165,7 @@ class Simulation:
             # In the order of before: what was traced takes tensors by position.
             ordered = {name: board[name] for name in self.board.tensors}
             self.board = Board(ordered, board.round).to(self.device)
+            self._restore(board.tensors)
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
             self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
 
@@ -166,15 +176,7 @@ class Simulation:
         collection = self.channel.open(board.round, self.rounds) if speaks else None
         cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
         public = self._public(board)
-        key = self.randomness.key("batches", board.round)
-        for number, tasks in enumerate(self._chunks(cohort)):
-            filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
-            batches = draw(self.federation.train, filled, method.steps, method.rows, key)
-            places = self._places[filled]
-            states = self.store.take(filled, self._newcomers(public, places))
-            with self.layers_random("layers", board.round, number):
-                results = self._clients(public, (states, batches, places))
-            states, contributions = tree_map(lambda value: value[: len(tasks)], results)  # noqa: B023
+        for tasks, states, contributions in self._trained(board, public, cohort):
             if collection is not None:
                 collection.add(contributions, tasks)
             self.store.put(tasks, states)
@@ -182,6 +184,21 @@ class Simulation:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self._contribution_size).to(self.device)
         return Board(self._publish(public, mean), board.round + 1)
+
+    def _trained(
+        self, board: Board, public: Public, cohort: Tensor
+    ) -> Iterator[tuple[Tensor, State, Tensor]]:
+        """The client steps of a cohort, chunk by chunk: tasks, their states, what they send."""
+        method, key = self.method, self.randomness.key("batches", board.round)
+        for number, tasks in enumerate(self._chunks(cohort)):
+            filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
+            batches = draw(self.federation.train, filled, method.steps, method.rows, key)
+            places, holds = self._places[filled], self._holds[filled]
+            states = self.store.take(filled, self._newcomers(public, places))
+            with self.layers_random("layers", board.round, number):
+                results = self._clients(public, (states, batches, places, holds))
+            states, sent = tree_map(lambda value: value[: len(tasks)], results)  # noqa: B023
+            yield tasks, states, sent
 
     def _public(self, board: Board) -> Public:
         noise = torch.tensor(self.channel.noise_at(min(board.round, self.rounds - 1)))
@@ -191,6 +208,8 @@ class Simulation:
     def _next(self, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
         board = Board(*public)
+        if self._per_holder is not None and mean.numel() % self.model.size == 0:
+            mean = (mean.reshape(-1, self.model.size) * self._per_holder).reshape(-1)
         return self._server.step(board, self.method.publish(board, mean))
 
     def _read(self, board: Board, place: Tensor) -> Board:
@@ -200,11 +219,17 @@ class Simulation:
     def _newcomers(self, public: Public, places: Tensor) -> State:
         return self._fresh(public, places if self.channel.relation is not None else places[0])
 
-    def _client(self, public: Public, own: tuple[State, Batches, Tensor]) -> tuple[State, Tensor]:
+    def _client(
+        self, public: Public, own: tuple[State, Batches, Tensor, Tensor]
+    ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
-        state, batches, place = own
+        state, batches, place, holds = own
         board = self._read(Board(*public), place)
-        return self.method.client(self.model, board, state, batches)
+        state, sent = self.method.client(self.model, board, state, batches)
+        if self._per_holder is not None and len(sent) == self.model.size:
+            # About heads that it does not work on, a task has nothing to say.
+            sent = sent * self.model.spread(sent.new_ones(()), holds)
+        return state, sent
 
     def _settled(self, public: Public, own: tuple[State, Batches, Tensor]) -> State:
         state, batches, place = own
@@ -249,7 +274,9 @@ class Simulation:
         stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
         public = self._public(self.board)
         with self.layers_random("layers", 0):
-            states, sent = self._clients.rehearse(public, (stacked, blank, place))
+            states, sent = self._clients.rehearse(
+                public, (stacked, blank, place, self._holds[:1].expand(2, -1))
+            )
         if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
             raise TacitError(
                 f"{type(method).__name__}.client returns a state of another shape than `state`"
@@ -276,6 +303,21 @@ class Simulation:
         fresh = self._newcomers(self._public(self.shown), places)
         shape = (len(tasks), -1)
         return self._models({name: value.expand(shape) for name, value in fresh.items()}, places)
+
+    def _heads(self) -> tuple[Tensor, Tensor | None]:
+        """Which heads each task holds, and what makes a mean over tasks one over holders."""
+        heads = self.federation.heads
+        if heads is None:
+            return torch.zeros(len(self.federation), 0, device=self.device), None
+        if len(self.model.parts) != 1 + len(heads):
+            raise TacitError(
+                f"tasks work on {len(heads)} different heads, but the model has "
+                f"{len(self.model.parts) - 1}: use tacit.models.MultiHead, or a model by name"
+            )
+        if not isinstance(self.method, OnBillboard):
+            return heads.holds, None
+        each = len(self.federation) / heads.holders.clamp(min=1)
+        return heads.holds, self.model.spread(each.new_ones(()), each).to(self.device)
 
     @property
     def shown(self) -> Board:

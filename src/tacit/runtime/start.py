@@ -14,9 +14,11 @@ from tacit.federation import Federation
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.local.recipes import RECIPES
-from tacit.methods import METHODS, Method, OnBillboard
+from tacit.methods import METHODS, ExchangeMethod, Method, OnBillboard, Server
 from tacit.models import MODELS
 from tacit.privacy import Privacy
+from tacit.runtime.attendance import Attendance
+from tacit.runtime.exchange import judges_without_rows
 from tacit.runtime.progress import Bar, Progress, silent
 
 
@@ -43,6 +45,18 @@ def check(
             "early stopping looks at all tasks without noise, which no budget covers: leave "
             "patience out, or run without privacy"
         )
+    if privacy is not None and isinstance(method, ExchangeMethod):
+        raise TacitError(
+            f"{type(method).__name__} exchanges models through a curator, without noise, so no ε "
+            "can be promised: leave privacy out, or use a method on the billboard (tacit methods)"
+        )
+    if isinstance(method, ExchangeMethod):
+        task = judges_without_rows(method, federation)
+        if task is not None:
+            raise TacitError(
+                f"clients of {type(method).__name__} judge models by their validation rows, but "
+                f"task {task!r} has none: keep some of every task (validation=0.2)"
+            )
     if personalise not in RECIPES:
         raise TacitError(f"personalise={personalise!r}: choose one of {', '.join(RECIPES)}")
     if method.settles and personalise not in ("best", "none"):
@@ -55,6 +69,19 @@ def check(
             f"personalise={personalise!r} lets each task choose by its own validation rows, but "
             "there are none: keep some (validation=0.2), or pass personalise='none' "
             "(--personalise none)"
+        )
+
+
+def check_channel(method: Method, server: Server | None, attendance: Attendance | None) -> None:
+    """Refuse settings that belong to another channel than the method's."""
+    if server is not None and isinstance(method, ExchangeMethod):
+        raise TacitError(
+            f"server= moves the billboard, but {type(method).__name__} has none: leave it out"
+        )
+    if attendance is not None and not isinstance(method, ExchangeMethod):
+        raise TacitError(
+            f"attendance= is simulated on the exchange, but {type(method).__name__} is not on it: "
+            "leave it out (cohort= draws some tasks in each round)"
         )
 
 

@@ -18,11 +18,12 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
-from tacit.methods import Method, OnBillboard, Server
+from tacit.methods import ExchangeMethod, Method, OnBillboard, Server
 from tacit.models import linear
 from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
+from tacit.runtime.attendance import Attendance
 from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
@@ -30,6 +31,7 @@ from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.start import (
     check,
+    check_channel,
     device_of,
     fresh_folder,
     model_of,
@@ -53,6 +55,7 @@ def train(
     seed: int | None = None,
     patience: int | None = None,
     server: Server | None = None,
+    attendance: Attendance | None = None,
     personalise: Personalise = "best",
     baselines: bool = True,
     device: str = "cpu",
@@ -67,7 +70,7 @@ def train(
     Parameters
     ----------
     federation : the tasks and their rows (`tacit.data.load`, `from_table`, `from_arrays`)
-    method : `tacit.PMTL(...)`, `tacit.FedAvg(...)`, `tacit.Local(...)`
+    method : `tacit.PMTL(...)`, `tacit.FedMTL(...)`, `tacit.Local(...)`, …
     model : a torch module, a function `federation -> module`, or a name in `tacit.models.MODELS`
     privacy : what to promise; None publishes exact sums (no clip, no noise, no guarantee)
     rounds, cohort : how often (None: as is usual for the method, mostly 100), and the rate (0, 1]
@@ -75,7 +78,10 @@ def train(
     seed : makes the run reproducible, and therefore *not private*
     patience : stop after so many evaluations without a lower validation loss; refused with
         `privacy`, because the moment of stopping would tell something about all tasks
-    server : what is done with a release before it is published, such as averaging (`tacit.Server`)
+    server : what is done with a release before it is published, such as averaging (`tacit.Server`);
+        only on the billboard
+    attendance : which clients join late or are lost in a round (`tacit.Attendance`); only on the
+        exchange
     personalise : the last step, which each task takes on its own rows at no privacy cost: "best" of
         many (never much worse than training alone), one way of fine-tuning ("vanilla", "mean",
         "kl", "ewc"), or "none" to keep the method's own models
@@ -93,6 +99,7 @@ def train(
     compute = device_of(device)
     rounds = usual(method) if rounds is None else rounds
     check(federation, method, rounds, patience, privacy, personalise)
+    check_channel(method, server, attendance)
     booked = privacy is None or isinstance(privacy, Prepaid)
     if out is None and seed is None and not booked:
         out = fresh_folder(name_of(method))
@@ -102,6 +109,7 @@ def train(
     progress = progress_of(progress)
     settings = _settings(method, model, privacy, rounds, cohort, seed, config)
     settings |= {"personalise": personalise, "server": asdict(server) if server else None}
+    settings |= {"attendance": attendance.to_json()} if attendance else {}
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
     key = _key_of(folder, settings | fingerprint, resume)
     randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
@@ -110,7 +118,7 @@ def train(
     progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
     simulation = prepare(
         federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
-        store=store, folder=folder, server=server,
+        store=store, folder=folder, server=server, attendance=attendance,
     )  # fmt: skip
     if folder is not None and resume:
         simulation.resume()
@@ -144,7 +152,7 @@ def _epsilon(
 
 
 def _sampler(method: Method, privacy: Privacy | None, cohort: float | int, tasks: int) -> Sampler:
-    if not isinstance(method, OnBillboard):
+    if not isinstance(method, OnBillboard | ExchangeMethod):
         return Everyone()
     return sampler_for(privacy.sampling if privacy else "poisson", cohort, tasks)
 

@@ -1,0 +1,181 @@
+"""Rounds of the exchange on one machine: train, upload, let the curator answer, receive."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.exchange import Answer, Uploads, mixed, reveals
+from tacit.federation import Federation
+from tacit.local.batches import Batches, draw
+from tacit.local.together import Together
+from tacit.methods.base import Board, State
+from tacit.methods.exchange import ExchangeMethod
+from tacit.runtime.attendance import Attendance
+from tacit.runtime.simulate import Public, Simulation
+
+CURATOR = "curator."
+"""Names of what the curator remembers begin so in a checkpoint."""
+
+
+class Exchange(Simulation):
+    """A simulation whose tasks talk through a curator."""
+
+    method: ExchangeMethod
+
+    def __init__(self, *given: Any, attendance: Attendance | None = None) -> None:
+        super().__init__(*given)
+        tasks = len(self.federation)
+        self._attendance = attendance or Attendance()
+        self._since = self._attendance.since(self.federation).to(self.device)
+        memory = self.method.memory(tasks)
+        self.memory = {name: value.to(self.device) for name, value in memory.items()}
+        self.record = Record.blank(tasks, self.device)
+        self._receivers = Together(self._received, trace=False)
+        self._rehearse_answer()
+
+    def _round(self, board: Board) -> Board:
+        cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
+        cohort = cohort[self._since[cohort] <= board.round]
+        public, trained, sent = self._public(board), [], []
+        for tasks, states, vectors in self._trained(board, public, cohort):
+            trained.append((tasks, states))
+            sent.append(vectors)
+        if not trained:
+            return dataclasses.replace(board, round=board.round + 1)
+        cohort = torch.cat([tasks for tasks, _ in trained])
+        vectors = torch.cat(sent)
+        stays = self._attendance.stays(cohort, board.round, self.randomness)
+        # A model with a number that is none would spoil all it is mixed into: it is not accepted.
+        finite = torch.stack([part.isfinite().all() for part in vectors])
+        self.channel.dropped += int((stays & ~finite).sum())
+        here = stays & finite
+        uploads = self._uploads(cohort[here], vectors[here], board.round)
+        if len(uploads):
+            answer = self.method.answer(uploads, self.memory)
+            self.memory |= answer.memory
+            self.record.note(uploads, answer)
+            trained = self._answered(public, uploads, answer, trained, here)
+        for tasks, states in trained:
+            self.store.put(tasks, states)
+        return dataclasses.replace(board, round=board.round + 1)
+
+    def _uploads(self, tasks: Tensor, vectors: Tensor, round: int) -> Uploads:
+        heads, size = self.federation.heads, self.model.size
+        holds = torch.ones(len(tasks), len(self.model.parts) - 1, device=self.device) > 0
+        return Uploads(
+            tasks,
+            vectors,
+            self.federation.train.count(tasks),
+            holds if heads is None else heads.holds[tasks],
+            [*self.model.parts, slice(size, vectors.shape[1])],
+            round,
+            self.rounds,
+        )
+
+    def _answered(
+        self,
+        public: Public,
+        uploads: Uploads,
+        answer: Answer,
+        trained: list[tuple[Tensor, State]],
+        here: Tensor,
+    ) -> list[tuple[Tensor, State]]:
+        """The states of all tasks, after those that are here made something of their answers."""
+        place = here.long().cumsum(0) - 1  # of a task among the uploads
+        begin, after = 0, []
+        for tasks, states in trained:
+            span = slice(begin, begin + len(tasks))
+            begin += len(tasks)
+            there = here[span].nonzero().squeeze(1)
+            if len(there):
+                vectors = mixed(answer.weights, uploads, place[span][there])
+                own = {name: value[there] for name, value in states.items()}
+                new = self._receivers(public, (own, vectors, self._judged(tasks[there])))
+                states = {name: v.index_copy(0, there, new[name]) for name, v in states.items()}
+            after.append((tasks, states))
+        return after
+
+    def _judged(self, tasks: Tensor) -> Batches:
+        """All validation rows of these tasks as one batch, if clients judge with them."""
+        if self.method.judges:
+            return draw(self.federation.validation, tasks, 1, None, 0)
+        none = torch.zeros(len(tasks), 0, device=self.device)
+        return Batches(none, none, none)
+
+    def _received(self, public: Public, own: tuple[State, Tensor, Batches]) -> State:
+        state, vectors, rows = own
+        return self.method.receive(self.model, Board(*public), state, vectors, rows)
+
+    def _rehearse_answer(self) -> None:
+        """Try the curator and `receive` on blank uploads, so that errors come before work."""
+        tasks = torch.arange(min(2, len(self.federation)), device=self.device)
+        blank = self.model.start.new_zeros(len(tasks), self._contribution_size)
+        uploads = self._uploads(tasks, blank, 0)
+        answer = self.method.answer(uploads, self.memory)
+        fresh = self.method.state(self.model, self.board)
+        states = {name: value.expand(len(tasks), *value.shape) for name, value in fresh.items()}
+        here = torch.ones(len(tasks), dtype=torch.bool, device=self.device)
+        self._answered(self._public(self.board), uploads, answer, [(tasks, states)], here)
+
+    @property
+    def _saved(self) -> Board:
+        kept = {
+            f"{CURATOR}{name}": value for name, value in (self.memory | vars(self.record)).items()
+        }
+        return Board(self.board.tensors | kept, self.board.round)
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        kept = {
+            name.removeprefix(CURATOR): value.to(self.device)
+            for name, value in tensors.items()
+            if name.startswith(CURATOR)
+        }
+        self.record = Record(*(kept.pop(field.name) for field in dataclasses.fields(Record)))
+        self.memory = kept
+
+
+@dataclasses.dataclass
+class Record:
+    """What is known afterwards about who learned from whom; for the report, not for any client."""
+
+    weights: Tensor
+    """Of the shared layers in each task's last answer: [tasks, tasks]."""
+    similarity: Tensor
+    """As the curator last saw it; NaN where it never looked."""
+    revealed: Tensor
+    """Rounds in which a task's answer gave another's upload away up to one number."""
+    kept: Tensor
+    """Rounds in which a task was answered with nothing but its own: [tasks]."""
+    answered: Tensor
+    """Rounds in which a task was answered: [tasks]."""
+
+    @classmethod
+    def blank(cls, tasks: int, device: torch.device) -> Record:
+        square = torch.zeros(tasks, tasks, device=device)
+        line = torch.zeros(tasks, device=device)
+        return cls(square, square + torch.nan, square.clone(), line, line.clone())
+
+    def note(self, uploads: Uploads, answer: Answer) -> None:
+        here, pairs = uploads.tasks, (uploads.tasks.unsqueeze(1), uploads.tasks)
+        shared = answer.weights[:, 0].mean(dim=0)
+        self.weights[here] = 0.0
+        self.weights[pairs] = shared.to(self.weights)
+        if answer.similarity is not None:
+            self.similarity[pairs] = answer.similarity.to(self.similarity)
+        self.revealed[pairs] += reveals(answer.weights).to(self.revealed)
+        own = torch.eye(len(here), device=here.device).expand(answer.weights.shape[1:])
+        alone = (answer.weights == own).all(dim=-1).all(dim=1).all(dim=0)
+        self.kept[here] += alone.to(self.kept)
+        self.answered[here] += 1
+
+
+def judges_without_rows(method: ExchangeMethod, federation: Federation) -> str | None:
+    """The name of a task that cannot judge its answers because it has no validation rows."""
+    if not method.judges:
+        return None
+    empty = (federation.validation.counts == 0).nonzero()
+    return federation.names[int(empty[0])] if len(empty) else None
