@@ -24,9 +24,11 @@ class MultiHead(nn.Module):
         super().__init__()
         if not heads:
             raise TacitError("a model with many heads got none: give it at least one layer by name")
-        for name, layer in {"the body": body, **heads}.items():
+        if not isinstance(body, nn.Module):
+            raise TacitError(f"the body is {body!r}, but a torch.nn.Module is needed")
+        for name, layer in heads.items():
             if not isinstance(layer, nn.Module):
-                raise TacitError(f"{name} is {layer!r}: a body and heads are torch modules")
+                raise TacitError(f"head {name!r} is {layer!r}, but a torch.nn.Module is needed")
         if len({id(layer) for layer in heads.values()}) < len(heads):
             raise TacitError("two heads are one and the same layer: give each head its own")
         self.names: tuple[str, ...] = tuple(heads)

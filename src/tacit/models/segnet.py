@@ -16,34 +16,27 @@ from torch.nn import functional
 
 from tacit.errors import TacitError
 
-FEATURES = 64
+WIDTH = 64
 
-# How many channels each convolution makes, by stage; the decoder from the deepest upward.
-_ENCODER = (
-    (64, 64),
-    (128, 128),
-    (256, 256, 256),
-    (512, 512, 512),
-    (512, 512, 512),
-)
-_DECODER = (
-    (512, 512, 512),
-    (256, 256, 256),
-    (128, 128, 128),
-    (64, 64),
-    (64, 64),
-)
+# Channels that each convolution makes, by stage, in units of the first stage's; the decoder's from
+# the deepest stage upward.
+_ENCODER = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
+_DECODER = ((8, 8, 8), (4, 4, 4), (2, 2, 2), (1, 1), (1, 1))
 SHRINKS = 2 ** len(_ENCODER)
 """Sides of images must be divisible by this: the encoder halves them five times."""
 
 
 class SegNet(nn.Module):
-    """The shared layers: [n, channels, height, width] to [n, 64, height, width]."""
+    """The shared layers: [n, channels, height, width] to [n, 64, height, width].
 
-    def __init__(self, channels: int = 3) -> None:
+    `width` is how many channels the first stage and the result have, in place of 64; those of all
+    other stages are multiples of it.
+    """
+
+    def __init__(self, channels: int = 3, width: int = WIDTH) -> None:
         super().__init__()
-        self.encoder = _stages(channels, _ENCODER)
-        self.decoder = _stages(_ENCODER[-1][-1], _DECODER)
+        self.encoder = _stages(channels, width, _ENCODER)
+        self.decoder = _stages(_ENCODER[-1][-1] * width, width, _DECODER)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[2] % SHRINKS or x.shape[3] % SHRINKS:
@@ -60,13 +53,13 @@ class SegNet(nn.Module):
         return x
 
 
-def pixel_head(classes: int) -> nn.Sequential:
-    """A head: the classes of every pixel, from the shared layers' 64 channels.
+def pixel_head(classes: int, width: int = WIDTH) -> nn.Sequential:
+    """A head: the classes of every pixel, from what the shared layers make of it.
 
     Nothing lies between its two convolutions; multi-task SegNets have it so.
     """
     return nn.Sequential(
-        nn.Conv2d(FEATURES, FEATURES, kernel_size=3, padding=1), nn.Conv2d(FEATURES, classes, 1)
+        nn.Conv2d(width, width, kernel_size=3, padding=1), nn.Conv2d(width, classes, 1)
     )
 
 
@@ -80,16 +73,17 @@ def unpool(x: Tensor, places: Tensor) -> Tensor:
     return blank.scatter(2, places.flatten(2), x.flatten(2)).unflatten(2, (high, wide))
 
 
-def _stages(channels: int, widths: tuple[tuple[int, ...], ...]) -> nn.ModuleList:
+def _stages(channels: int, width: int, times: tuple[tuple[int, ...], ...]) -> nn.ModuleList:
     stages = nn.ModuleList()
-    for stage in widths:
+    for stage in times:
         layers: list[nn.Module] = []
-        for width in stage:
+        for factor in stage:
+            made = factor * width
             layers += [
-                nn.Conv2d(channels, width, kernel_size=3, padding=1),
-                nn.BatchNorm2d(width),
+                nn.Conv2d(channels, made, kernel_size=3, padding=1),
+                nn.BatchNorm2d(made),
                 nn.ReLU(),
             ]
-            channels = width
+            channels = made
         stages.append(nn.Sequential(*layers))
     return stages
