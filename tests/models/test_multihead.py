@@ -67,7 +67,7 @@ def test_what_cannot_be_a_model_with_heads_is_refused():
     layer = nn.Linear(2, 2)
     with pytest.raises(TacitError, match="at least one layer"):
         MultiHead(nn.Identity(), {})
-    with pytest.raises(TacitError, match="head 'hair' is 5, but a torch.nn.Module is needed"):
+    with pytest.raises(TacitError, match="head 'hair' is 5, but a torch"):
         MultiHead(nn.Identity(), {"smile": layer, "hair": 5})  # type: ignore[dict-item]
     with pytest.raises(TacitError, match="the body is None"):
         MultiHead(None, {"smile": layer})  # type: ignore[arg-type]
