@@ -20,6 +20,7 @@ SHAPES = {
     "low-rank": (320, 320 * 30 * 11, "regression", "task-0"),
     "group-sparse": (320, 320 * 30 * 11, "regression", "task-0"),
     "personal-shift": (100, 100 * 20 * 4, "regression", "task-0"),
+    "scenes": (20, 600, "segmentation", "client-01"),
 }
 
 
@@ -38,7 +39,7 @@ def test_every_source_loads(name):
 def test_the_list_of_sources_is_what_load_knows():
     in_a_folder = {
         "femnist", "celeba", "writers", "school", "lsoa2", "stackoverflow", "stackexchange", "text",
-        "celeba-attributes", "lfwa", "facea", "lfw-pseudo",
+        "celeba-attributes", "lfwa", "facea", "lfw-pseudo", "nyud2",
     }  # fmt: skip
     assert {s.name for s in sources()} == set(SHAPES) | in_a_folder
     assert all(s.needs for s in sources() if s.name in in_a_folder)

@@ -18,6 +18,8 @@ from tacit.data.faces import lfw_pseudo
 from tacit.data.lsoa import lsoa2
 from tacit.data.multilevel import RECIPES, multilevel
 from tacit.data.npz import from_npz
+from tacit.data.nyud2 import nyud2
+from tacit.data.scenes import scenes
 from tacit.data.school import school
 from tacit.data.stackoverflow import stackoverflow
 from tacit.data.tabular import SUFFIXES, from_table
@@ -107,6 +109,8 @@ _BUILT_IN = [
      _made_up(synthetic.group_sparse)),
     (Source("personal-shift", "made-up tasks around common weights", "regression or binary"),
      _made_up(synthetic.personal_shift)),
+    (Source("scenes", "made-up scenes, pixels in heads: stand-in for NYUD2", "segmentation"),
+     _reader(scenes)),
 ]  # fmt: skip
 _IN_A_FOLDER = [
     (Source("femnist", "handwritten characters by writer, LEAF", "multiclass",
@@ -142,6 +146,9 @@ _IN_A_FOLDER = [
     (Source("lfw-pseudo", "stand-in for LFWA: attributes that a model predicted", "multilabel",
             "lfw_9000_32x32_facer40.npz in $TACIT_DATA/lfw_pseudo_attr"),
      _reader(lfw_pseudo)),
+    (Source("nyud2", "classes of pixels of rooms, in heads (FedMTL 7)", "segmentation",
+            "train/ and val/ with image/*.npy, label/*.npy in $TACIT_DATA/nyud2"),
+     _reader(nyud2)),
     (Source("text", "tags or a label of texts by user", "multilabel or multiclass",
             "a .csv file of yours (path=)"),
      _reader(text)),
