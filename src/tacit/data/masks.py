@@ -22,8 +22,6 @@ from tacit.errors import TacitError
 from tacit.federation import Federation, Rows
 from tacit.heads import MISSING, Heads, holding
 
-PUBLIC = "which heads a task works on is taken to be public"
-
 
 def from_masks(
     x: Any,
@@ -94,7 +92,6 @@ def from_masks(
         validation=_forget(made.validation, held),
         test=_forget(made.test, held),
         heads=held,
-        assumptions=(*made.assumptions, *(() if holds is None else (PUBLIC,))),
     )
 
 

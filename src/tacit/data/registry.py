@@ -15,6 +15,7 @@ from tacit.data.attributes import celeba_attributes, facea, lfwa
 from tacit.data.cells import hint
 from tacit.data.digits import digits
 from tacit.data.faces import lfw_pseudo
+from tacit.data.heart import heart
 from tacit.data.lsoa import lsoa2
 from tacit.data.multilevel import RECIPES, multilevel
 from tacit.data.npz import from_npz
@@ -149,6 +150,9 @@ _IN_A_FOLDER = [
     (Source("nyud2", "classes of pixels of rooms, in heads (FedMTL 7)", "segmentation",
             "train/ and val/ with image/*.npy, label/*.npy in $TACIT_DATA/nyud2"),
      _reader(nyud2)),
+    (Source("heart", "heart disease in four hospitals that predict different things", "multilabel",
+            "processed.*.data of UCI in $TACIT_DATA/heart"),
+     _reader(heart)),
     (Source("text", "tags or a label of texts by user", "multilabel or multiclass",
             "a .csv file of yours (path=)"),
      _reader(text)),
