@@ -20,10 +20,17 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from tacit.local.normalisation import batch_norm
+
 Pair = tuple[int, int]
 
 # With fewer values than this in a kernel row, one product per kernel row is too thin to pay.
 _THIN_ROW = 48
+
+# From this many channels on, the grouped convolution of a CPU has a fast kernel after all (1.3 to
+# 2.7 times as fast as ours for 64 to 512 channels, on one and on two cores): ours would mostly
+# rearrange weights.
+_WIDE = 64
 
 _RELUS = {functional.relu, torch.relu, Tensor.relu}
 
@@ -245,6 +252,8 @@ def conv2d(
     if kernel == (1, 1):
         pixels = functional.linear(pixels[:, ::down, ::across], weight.flatten(1), bias)
         return pixels.permute(0, 3, 1, 2)
+    if input.shape[1] >= _WIDE and input.device.type == "cpu":
+        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     of = _Geometry._make((*images.shape, *kernel, down, across, *spacing))
     if kernel[1] * of.channels < _THIN_ROW and not input.requires_grad:
         # A first layer, as a rule: one product, and autograd never has to undo the unfolding.
@@ -261,7 +270,8 @@ def conv2d(
 
 
 class fast_convolutions(TorchFunctionMode):
-    """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above.
+    """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above, and
+    every `batch_norm` that of `tacit.local.normalisation`.
 
     And `max_pool2d(relu(x))` becomes `relu(max_pool2d(x))`: the same numbers and gradients (the
     largest of a window decides either way), with the activation on a fraction of the pixels. The
@@ -277,6 +287,8 @@ class fast_convolutions(TorchFunctionMode):
     ) -> Any:
         if func is torch.conv2d:
             return conv2d(*args, **(kwargs or {}))
+        if func is functional.batch_norm:
+            return batch_norm(*args, **(kwargs or {}))
         options = kwargs or {}
         if (
             func is functional.max_pool2d

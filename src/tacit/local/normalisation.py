@@ -1,0 +1,50 @@
+"""Batch normalisation when every task has its own statistics.
+
+PyTorch's own refuses to be mapped over tasks on a GPU, and on a CPU it wants channels outermost in
+memory, where the engine's convolutions leave them innermost. As plain sums and products it runs
+anywhere, and gives the same numbers.
+
+Statistics are buffers: they are computed from a task's rows, belong to its own state, and are never
+part of a contribution (see `tacit.local.flat`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`torch.nn.functional.batch_norm` for inputs [batch, channels, ...]."""
+    if training:
+        axes = [axis for axis in range(input.ndim) if axis != 1]
+        mean = input.mean(dim=axes)
+        centred = input - _along(mean, input)
+        var = centred.square().mean(dim=axes)
+        if running_mean is not None and running_var is not None:
+            count = input.numel() // input.shape[1]
+            unbiased = var.detach() * (count / max(1, count - 1))
+            running_mean.mul_(1 - momentum).add_(mean.detach(), alpha=momentum)
+            running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum)
+    else:
+        assert running_mean is not None and running_var is not None
+        centred, var = input - _along(running_mean, input), running_var
+    scale = torch.rsqrt(var + eps)
+    if weight is not None:
+        scale = scale * weight
+    if bias is None:
+        return centred * _along(scale, input)
+    return torch.addcmul(_along(bias, input), centred, _along(scale, input))
+
+
+def _along(channels: Tensor, input: Tensor) -> Tensor:
+    return channels.reshape(-1, *[1] * (input.ndim - 2))
