@@ -242,6 +242,8 @@ def conv2d(
     if not _is_usual(input, weight, bias, stride, padding, dilation, groups):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     (down, across), spacing, kernel = _pair(stride), _pair(dilation), tuple(weight.shape[2:])
+    if input.shape[1] >= _WIDE and kernel != (1, 1) and input.device.type == "cpu":
+        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     span = ((kernel[0] - 1) * spacing[0] + 1, (kernel[1] - 1) * spacing[1] + 1)
     pixels, pads = input.permute(0, 2, 3, 1), _pads(padding, span)
     if any(pads):
@@ -252,8 +254,6 @@ def conv2d(
     if kernel == (1, 1):
         pixels = functional.linear(pixels[:, ::down, ::across], weight.flatten(1), bias)
         return pixels.permute(0, 3, 1, 2)
-    if input.shape[1] >= _WIDE and input.device.type == "cpu":
-        return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     of = _Geometry._make((*images.shape, *kernel, down, across, *spacing))
     if kernel[1] * of.channels < _THIN_ROW and not input.requires_grad:
         # A first layer, as a rule: one product, and autograd never has to undo the unfolding.

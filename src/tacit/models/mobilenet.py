@@ -49,6 +49,17 @@ class InvertedResidual(nn.Module):
         return x + self.layers(x) if self.adds else self.layers(x)
 
 
+class MeanOfPixels(nn.Module):
+    """[n, channels, height, width] to [n, channels].
+
+    PyTorch's adaptive pooling does not run for many tasks at once, except one by one, on images
+    whose channels lie innermost in memory.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
 def mobilenet_body(channels: int = 3, size: int = 32) -> nn.Sequential:
     """The shared layers: [n, channels, height, width] to [n, 1280]; `size` is the shorter side."""
     layers = [*_convolution(channels, 32, 3, stride=1 if size < SMALL else 2)]
@@ -57,9 +68,7 @@ def mobilenet_body(channels: int = 3, size: int = 32) -> nn.Sequential:
         for number in range(times):
             layers.append(InvertedResidual(width, outputs, widen, 1 if number else stride))
             width = outputs
-    return nn.Sequential(
-        *layers, *_convolution(width, CHANNELS, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    )
+    return nn.Sequential(*layers, *_convolution(width, CHANNELS, 1), MeanOfPixels())
 
 
 def _convolution(
