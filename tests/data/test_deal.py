@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data.deal import Dealing, assign, deal, dirichlet_sizes
@@ -11,6 +11,7 @@ from tacit.errors import TacitError
 seeds = st.integers(0, 2**32)
 
 
+@settings(deadline=None)
 @given(seeds, st.integers(2, 40), st.integers(0, 5), st.integers(0, 400), st.floats(0.01, 100))
 def test_every_row_is_dealt_once(seed, clients, least, more, concentration):
     rows = clients * least + more
@@ -39,6 +40,7 @@ def test_rows_are_dealt_at_random_not_in_order():
     assert abs(np.corrcoef(np.arange(6000), client)[0, 1]) < 0.05
 
 
+@settings(deadline=None)
 @given(seeds, st.integers(1, 12), st.integers(2, 40), st.integers(1, 12))
 def test_d1_gives_everybody_the_same_number_of_heads(seed, heads, clients, per_client):
     per_client = min(per_client, heads)
@@ -49,6 +51,7 @@ def test_d1_gives_everybody_the_same_number_of_heads(seed, heads, clients, per_c
     assert np.array_equal(holds, assign(heads, clients, seed, per_client=per_client))
 
 
+@settings(deadline=None)
 @given(seeds, st.integers(1, 12), st.integers(2, 40))
 def test_d2_gives_everybody_at_least_one_head(seed, heads, clients):
     holds = assign(heads, clients, seed, per_client=None)
