@@ -16,6 +16,7 @@ from tacit.exchange import mixed, similarity
 from tacit.methods.fedmtl import VARIANTS
 from tacit.runtime import simulate
 from tests.exchange import literal
+from tests.exchange.federations import headed
 
 clients_drawn = {
     "seed": st.integers(0, 100_000),
@@ -160,21 +161,6 @@ def test_bad_settings_are_refused_by_name(settings, words):
         FedMTL(**settings)
 
 
-def headed_federation(tasks: int = 6, seed: int = 0) -> tacit.Federation:
-    """Tasks that hold one or two of three heads with two, one and one labels."""
-    generator = np.random.default_rng(seed)
-    names = np.repeat([f"task-{k}" for k in range(tasks)], generator.integers(8, 20, size=tasks))
-    x = generator.normal(size=(len(names), 5)).astype(np.float32)
-    truth = generator.normal(size=(5, 4))
-    y = (x @ truth + 0.3 * generator.normal(size=(len(x), 4)) > 0).astype(np.float32)
-    made = tacit.data.from_arrays(
-        x, y, names, kind="multilabel", labels=["a", "b", "c", "d"], scale="none"
-    )
-    groups = {"first": ["a", "b"], "second": ["c"], "third": ["d"]}
-    sets = [["first"], ["first", "second"], ["second", "third"]]
-    return made.with_heads(groups, {f"task-{k}": sets[k % 3] for k in range(tasks)})
-
-
 def quick(federation, method, **settings):
     plain = {"rounds": 3, "seed": 0, "baselines": False, "personalise": "none", "model": "mlp"}
     return tacit.train(federation, method, **(plain | settings))
@@ -186,7 +172,7 @@ def personal(run) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def federation():
-    return headed_federation()
+    return headed()
 
 
 @pytest.fixture(autouse=True)
