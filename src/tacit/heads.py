@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,18 @@ class Heads:
 
     def to(self, device: torch.device | str) -> Heads:
         return Heads(self.names, self.outputs, self.holds.to(device))
+
+    def to_json(self) -> dict[str, Any]:
+        """Names, outputs, and the numbers of the heads that each task holds."""
+        holds = [row.nonzero().squeeze(1).tolist() for row in self.holds.cpu()]
+        return {"names": list(self.names), "outputs": list(self.outputs), "holds": holds}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Heads:
+        holds = torch.zeros(len(found["holds"]), len(found["names"]), dtype=torch.bool)
+        for row, held in enumerate(found["holds"]):
+            holds[row, held] = True
+        return cls(tuple(found["names"]), tuple(found["outputs"]), holds)
 
 
 def holding(

@@ -6,6 +6,7 @@ Where tasks hold heads, every one of them is a body that is shared and a layer f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from torch import nn
@@ -76,7 +77,7 @@ def _topped(network: nn.Sequential, federation: Federation) -> nn.Module:
     return headed(network, partial(nn.Linear, last.in_features), federation)
 
 
-MODELS = {
+MODELS: dict[str, Callable[[Federation], nn.Module]] = {
     "linear": linear,
     "linear-no-intercept": without_intercept,
     "mlp": mlp,

@@ -25,6 +25,7 @@ from tacit.data.schema import Schema
 from tacit.errors import TacitError
 from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
+from tacit.heads import Heads
 from tacit.local.flat import FlatModel
 from tacit.methods.server import HIDDEN
 from tacit.metrics import original_units
@@ -69,6 +70,7 @@ def save_models(
         "input_shape": list(federation.input_shape),
         "features": list(federation.features),
         "labels": list(federation.labels),
+        "heads": None if federation.heads is None else federation.heads.to_json(),
         "representation": federation.representation,
         "schema": federation.schema.to_json() if federation.schema else None,
         "tasks": list(federation.names),
@@ -132,6 +134,7 @@ class SavedModels:
             preprocessing=Preprocessing.from_tensors(scaling) if scaling else None,
             schema=Schema.from_json(about["schema"]) if about["schema"] else None,
             representation=about["representation"],
+            heads=Heads.from_json(about["heads"]) if about.get("heads") else None,
         )  # fmt: skip
         if model is None:
             if about["model"] not in MODELS:
@@ -188,6 +191,10 @@ def predict(
         values = out.cpu().numpy()
     elif federation.kind == "multiclass":
         values = out.softmax(dim=1).cpu().numpy()
+    elif federation.kind == "segmentation":
+        # The classes of a pixel compete within each head.
+        heads = 1 if federation.heads is None else len(federation.heads)
+        values = out.unflatten(1, (heads, -1)).softmax(dim=2).flatten(1, 2).cpu().numpy()
     else:
         values = out.sigmoid().cpu().numpy()
     back = np.empty_like(values)

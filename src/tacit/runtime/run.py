@@ -116,7 +116,8 @@ class Run:
         """Predictions for new raw rows (an array, or a table with the training columns).
 
         Regression gives numbers in the target's units, binary a probability, multiclass class
-        probabilities [n, classes], multilabel probabilities [n, labels].
+        probabilities [n, classes], multilabel probabilities [n, labels], segmentation probabilities
+        of the classes within each head [n, heads · classes, height, width].
         """
         return predict(self.federation, self.simulation.model, self.models, x, tasks)
 
@@ -141,6 +142,7 @@ class Run:
                 "kind": self.federation.kind,
                 "features": list(self.federation.features),
                 "labels": list(self.federation.labels),
+                "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },

@@ -42,6 +42,8 @@ CPU_CHUNK_BYTES = 32 << 20
 
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer."""
+TRACED_SIZE = 1 << 19
+"""Larger models spend their time in their operations, not between them."""
 
 OnRound = Callable[[int, dict[str, Any]], None]
 Public = tuple[dict[str, Tensor], Any, Any]
@@ -74,7 +76,8 @@ class Simulation:
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
-        together = Together(self._client, trace=method.gradients <= TRACED_GRADIENTS)
+        traced = method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
+        together = Together(self._client, trace=traced)
         self._clients: Together = model.traced.setdefault(("client", method), together)
         self._contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
@@ -309,6 +312,8 @@ class Simulation:
         heads = self.federation.heads
         if heads is None:
             return torch.zeros(len(self.federation), 0, device=self.device), None
+        if self.federation.kind == "segmentation" and len(set(heads.outputs)) > 1:
+            raise TacitError(f"heads have {heads.outputs} classes of pixels: all need equally many")
         if len(self.model.parts) != 1 + len(heads):
             raise TacitError(
                 f"tasks work on {len(heads)} different heads, but the model has "
