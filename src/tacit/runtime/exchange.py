@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from tacit.runtime.simulate import Public, Simulation
 
 CURATOR = "curator."
 """Names of what the curator remembers begin so in a checkpoint."""
+SHOWN = 120
+"""Pictures of who learns from whom have at most so many tasks."""
 
 
 class Exchange(Simulation):
@@ -171,6 +175,32 @@ class Record:
         alone = (answer.weights == own).all(dim=-1).all(dim=1).all(dim=0)
         self.kept[here] += alone.to(self.kept)
         self.answered[here] += 1
+
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """For the report; tables of pairs have at most `SHOWN` tasks, evenly chosen."""
+        tasks = len(self.answered)
+        shown = torch.linspace(0, tasks - 1, min(tasks, SHOWN)).round().long().to(self.kept.device)
+        pairs = (shown.unsqueeze(1), shown)
+        looked = not bool(self.similarity.isnan().all())
+        gave = self.revealed.nonzero()
+        examples = [[names[i], names[j], int(self.revealed[i, j])] for i, j in gave[:10].tolist()]
+        return {
+            "shown": shown.tolist(),
+            "weights": _rounded(self.weights[pairs]),
+            "similarity": _rounded(self.similarity[pairs]) if looked else None,
+            "answers": int(self.answered.sum()),
+            "kept_own": int(self.kept.sum()),
+            "revealed": {
+                "receivers": len(gave[:, 0].unique()),
+                "senders": len(gave[:, 1].unique()),
+                "times": int(self.revealed.sum()),
+                "examples": examples,
+            },
+        }
+
+
+def _rounded(values: Tensor) -> list[list[float | None]]:
+    return [[None if math.isnan(v) else round(v, 4) for v in row] for row in values.tolist()]
 
 
 def judges_without_rows(method: ExchangeMethod, federation: Federation) -> str | None:

@@ -16,6 +16,7 @@ from tacit.federation import Federation, Part
 from tacit.heads import PUBLIC
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
 from tacit.privacy.covariance import WISHART_REFUTED
+from tacit.runtime.exchange import Exchange
 from tacit.runtime.models import predict, save_models
 from tacit.runtime.personalise import Personalised
 from tacit.runtime.simulate import Simulation
@@ -104,7 +105,16 @@ class Run:
             name: dict(zip(columns, values, strict=True))
             for name, values in zip(self.federation.names, tasks, strict=True)
         }
-        return {"overall": plain["overall"], "per_task": named}
+        several = {key: plain[key] for key in ("per_label", "per_head") if plain[key] is not None}
+        return {"overall": plain["overall"], "per_task": named, **several}
+
+    @property
+    def exchange(self) -> dict[str, Any] | None:
+        """Who learned from whom, and what answers gave away; None on the billboard."""
+        simulation = self.simulation
+        if not isinstance(simulation, Exchange):
+            return None
+        return simulation.record.to_json(self.federation.names)
 
     def personal(self, task: str) -> nn.Module:
         """The model of one task as a torch module of its own."""
@@ -146,6 +156,7 @@ class Run:
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },
+            "exchange": self.exchange,
             "config": self.config,
             "timing": self.timing,
             "stopped": self.simulation.stopped,
