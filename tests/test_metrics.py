@@ -8,11 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, f1_score, log_loss, r2_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    jaccard_score,
+    log_loss,
+    r2_score,
+    roc_auc_score,
+)
 
 from tacit.data import from_arrays
 from tacit.errors import TacitError
 from tacit.federation import TargetScale
+from tacit.heads import Heads
 from tacit.metrics import evaluate, evaluate_rows, main_score, original_units, task_score
 
 shapes = {
@@ -233,3 +241,184 @@ def test_scaled_targets_are_scored_in_their_own_units():
 def test_shapes_that_do_not_fit(kind, out, y):
     with pytest.raises(TacitError, match="does not fit"):
         evaluate(kind, np.zeros(out), np.zeros(y), [0, 4])
+
+
+# --- several targets in a row, some of them missing ---
+
+
+def one_head_each(names, outputs):
+    return Heads(names, outputs, torch.ones(1, len(names), dtype=torch.bool))
+
+
+@settings(max_examples=40, deadline=None)
+@given(gone=st.floats(0, 1), **shapes)
+def test_multilabel_with_missing_labels_counts_the_present_ones_only(counts, seed, gone):
+    """Also rows, tasks and labels that have none at all; NaN outputs are wrong on all they have."""
+    rng = np.random.default_rng(seed)
+    n = sum(counts)
+    y = (rng.random((n, 4)) < 0.4).astype(np.float64)
+    y[rng.random((n, 4)) < gone] = np.nan
+    y[rng.random(n) < 0.2] = np.nan
+    z = rng.normal(size=(n, 4))
+    broken = rng.random(n) < 0.15
+    z[broken, rng.integers(4)] = np.nan
+    heads = one_head_each(("a", "b"), (3, 1))
+    got = evaluate("multilabel", torch.tensor(z), torch.tensor(y), offsets(counts), heads)
+
+    def scores(rows):
+        """Loss, accuracy and F1 of some rows, label by label."""
+        losses, right, known, hits, said_or_true = [], 0, 0, 0, 0
+        for row in rows:
+            there = [k for k in range(4) if not math.isnan(y[row, k])]
+            if not there:
+                continue
+            each = [math.inf if broken[row] else np.logaddexp(0, z[row, k] * (1 - 2 * y[row, k]))
+                    for k in there]  # fmt: skip
+            losses.append(np.mean(each))
+            for k in there:
+                said = bool(z[row, k] > 0 and not broken[row])
+                known += 1
+                right += not broken[row] and said == (y[row, k] > 0)
+                hits += 2 * (said and y[row, k] > 0)
+                said_or_true += said + int(y[row, k])
+        return (
+            np.mean(losses) if losses else None,
+            right / known if known else None,
+            hits / said_or_true if said_or_true else None,
+        )
+
+    tasks = [scores(range(s.start, s.stop)) for s in spans(counts)]
+    for name, column in (("loss", 0), ("accuracy", 1), ("f1", 2)):
+        wanted = [task[column] for task in tasks]
+        check(got.per_task[name], wanted)
+        whole = scores(range(n))[column]
+        assert got.overall[name] == (None if whole is None else pytest.approx(whole, abs=1e-9))
+        assert got.overall[f"{name}_per_task"] == mean_of(wanted)
+
+    def share(labels):
+        cells = [(row, k) for row in range(n) for k in labels if not math.isnan(y[row, k])]
+        right = [not broken[r] and (z[r, k] > 0) == (y[r, k] > 0) for r, k in cells]
+        return np.mean(right) if cells else None
+
+    check(got.per_label, [share([k]) for k in range(4)])
+    check(got.per_head, [share([0, 1, 2]), share([3])])
+    assert evaluate("multilabel", z, y, offsets(counts)).per_head is None
+    json.dumps(got.to_json(), allow_nan=False)
+
+
+def images(rng, counts, heads, classes, gone):
+    """Random outputs and targets of small images; nothing is smooth, so nothing is easy."""
+    n, (high, wide) = sum(counts), rng.integers(1, 5, size=2)
+    y = rng.integers(0, classes, size=(n, heads, high, wide)).astype(np.int8)
+    y[rng.random(y.shape) < gone] = -1
+    return rng.normal(size=(n, heads * classes, high, wide)), y
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any),
+    seed=st.integers(0, 10_000),
+    heads=st.integers(1, 3),
+    classes=st.integers(2, 3),
+    gone=st.floats(0, 1),
+)
+def test_segmentation(counts, seed, heads, classes, gone):
+    rng = np.random.default_rng(seed)
+    out, y = images(rng, counts, heads, classes, gone)
+    n, (high, wide) = len(y), y.shape[2:]
+    broken = rng.random(n) < 0.15
+    out[broken, rng.integers(heads * classes)] = np.nan
+    names = tuple(f"h{k}" for k in range(heads))
+    table = one_head_each(names, (classes,) * heads)
+    got = evaluate("segmentation", torch.tensor(out), torch.tensor(y), offsets(counts), table)
+
+    def cells(row):
+        """Head, truth, answer and loss of every pixel of a row that has a class."""
+        for h, i, j in np.ndindex(heads, high, wide):
+            if y[row, h, i, j] >= 0:
+                z = out[row, h * classes : (h + 1) * classes, i, j]
+                said = None if broken[row] else int(np.argmax(z))
+                lost = math.inf
+                if not broken[row]:
+                    lost = math.log(sum(math.exp(v) for v in z)) - z[y[row, h, i, j]]
+                yield h, int(y[row, h, i, j]), said, lost
+
+    def scores(rows):
+        found = [list(cells(row)) for row in rows]
+        losses = [np.mean([lost for *_, lost in row]) for row in found if row]
+        flat = [cell for row in found for cell in row]
+        overlaps = []
+        for h in range(heads):
+            for c in range(classes):
+                both = sum(g == h and t == c == s for g, t, s, _ in flat)
+                either = sum(g == h and c in (t, s) for g, t, s, _ in flat)
+                overlaps += [both / either] if either else []
+        return (
+            np.mean(losses) if losses else None,
+            np.mean([t == s for _, t, s, _ in flat]) if flat else None,
+            np.mean(overlaps) if overlaps else None,
+        )
+
+    tasks = [scores(range(s.start, s.stop)) for s in spans(counts)]
+    for name, column in (("loss", 0), ("accuracy", 1), ("miou", 2)):
+        wanted = [task[column] for task in tasks]
+        check(got.per_task[name], wanted)
+        whole = scores(range(n))[column]
+        assert got.overall[name] == (None if whole is None else pytest.approx(whole, abs=1e-9))
+        assert got.overall[f"{name}_per_task"] == mean_of(wanted)
+    flat = [cell for row in range(n) for cell in cells(row)]
+    by_head = [[t == s for g, t, s, _ in flat if g == h] for h in range(heads)]
+    check(got.per_head, [np.mean(v) if v else None for v in by_head])
+    by_class = [
+        [t == s for g, t, s, _ in flat if (g, t) == (h, c)]
+        for h in range(heads) for c in range(classes)
+    ]  # fmt: skip
+    check(got.per_label, [np.mean(v) if v else None for v in by_class])
+    json.dumps(got.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_miou_is_scikit_learns_jaccard_score(seed):
+    rng = np.random.default_rng(seed)
+    out, y = images(rng, [3, 2], 1, 4, 0.3)
+    got = evaluate("segmentation", out, y, [0, 3, 5])
+    for task, rows in enumerate((slice(0, 3), slice(3, 5))):
+        truth, said = y[rows, 0].ravel(), out[rows].argmax(axis=1).ravel()
+        known = truth >= 0
+        if known.any():
+            classes = np.union1d(truth[known], said[known])  # of those that occur
+            each = jaccard_score(truth[known], said[known], average=None, labels=classes)
+            assert got.task(task)["miou"] == pytest.approx(each.mean())
+            right = accuracy_score(truth[known], said[known])
+            assert got.task(task)["accuracy"] == pytest.approx(right)
+
+
+def test_what_a_model_says_of_pixels_without_a_class_does_not_matter():
+    rng = np.random.default_rng(0)
+    out, y = images(rng, [4], 2, 3, 0.5)
+    other = out.copy()
+    hidden = np.repeat(y < 0, 3, axis=1)
+    other[hidden] = rng.normal(size=hidden.sum()) * 50
+    one, two = (evaluate("segmentation", z, y, [0, 4]) for z in (out, other))
+    assert one.overall == pytest.approx(two.overall)
+
+
+def test_perfect_areas_overlap_wholly_and_a_broken_model_with_nothing():
+    y = np.array([[[[0, 1], [1, -1]]], [[[0, 0], [1, 1]]]], dtype=np.int8)
+    perfect = np.where(np.stack([y[:, 0] == 0, y[:, 0] == 1], axis=1), 5.0, -5.0)
+    assert evaluate("segmentation", perfect, y, [0, 2]).overall["miou"] == 1.0
+    perfect[0, 1, 0, 0] = np.nan
+    got = evaluate("segmentation", perfect, y, [0, 1, 2])
+    assert got.task(0) == {"loss": math.inf, "accuracy": 0.0, "miou": 0.0}
+    assert got.task(1)["miou"] == 1.0 and got.overall["accuracy"] == pytest.approx(4 / 7)
+
+
+def test_scores_of_heads_are_compared_by_the_mean_over_tasks():
+    heads = one_head_each(("a",), (2,))
+    assert main_score("multilabel", heads) == ("accuracy_per_task", True)
+    assert task_score("multilabel", heads) == ("accuracy", True)
+    assert main_score("segmentation", heads) == ("miou_per_task", True)
+    assert task_score("segmentation") == ("miou", True)
+    out, y = np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([[1.0, 1.0], [0.0, np.nan]])
+    got = evaluate("multilabel", out, y, [0, 1, 2], heads)
+    assert got.overall["accuracy_per_task"] == 0.5 and got.overall["worst_tenth"] == 0.0

@@ -52,7 +52,7 @@ def clear(clients, threshold: float) -> bool:
     return all(d > 1e-5 or d < 1e-9 for d in apart)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     threshold=st.sampled_from([0.0, 0.5, 0.75, 0.9, 1.0]),
     peers=st.integers(1, 3),
@@ -66,7 +66,7 @@ def test_answers_equal_the_equations(seed, n, lengths, spread, zeros, threshold,
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(peers=st.integers(1, 2), **clients_drawn)
 def test_variants_equal_the_words_of_the_paper(name, seed, n, lengths, spread, zeros, peers):
     clients = literal.random_clients(seed, n, lengths, spread, zeros)
@@ -134,7 +134,7 @@ def test_the_threshold_rises_evenly_from_the_first_round_to_the_last():
     assert float(passed.min()) == pytest.approx(0.3, abs=4e-3)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(round=st.integers(0, 4), **clients_drawn)
 def test_answers_equal_the_equations_in_every_round(seed, n, lengths, spread, zeros, round):
     clients = literal.random_clients(seed, n, lengths, spread, zeros)
