@@ -251,34 +251,3 @@ def test_a_client_never_ends_a_round_with_less_than_it_had(make_federation):
 def test_bad_settings_are_refused_by_name(settings, words):
     with pytest.raises(TacitError, match=words):
         FedFomo(**settings)
-
-
-def test_a_client_that_helped_a_little_goes_before_one_that_never_did():
-    """Also where somebody else was helped a hundred times as much."""
-    method, n = FedFomo(peers=1, explore=0.0), 12
-    liking = torch.zeros(n, n)
-    liking[0, 1] = 20.0
-    for i in range(1, n):
-        liking[i, (i + 3) % n] = 0.02
-    memory = {"liking": liking, "sent": torch.full((n, 1), -1.0)}
-    for round in range(5):
-        given = uploads(torch.zeros(n, 3), torch.zeros(n, 1), round=round, rounds=9)
-        found = sent(method.answer(given, memory).weights)
-        assert found == [[1], *([(i + 3) % n] for i in range(1, n))]
-
-
-def test_more_peers_than_there_are_clients_change_nothing(make_federation):
-    federation = make_federation(tasks=3)
-    method = FedFomo(peers=5, lr=0.05, local_steps=2, batch=None)
-    found = quick(federation, method, rounds=3).simulation.personal(torch.arange(3))[0]
-    assert np.allclose(found.numpy(), plain_rounds(federation, method, 3), atol=1e-6)
-
-
-def test_a_candidate_without_a_loss_counts_nothing():
-    """A model whose outputs overflow on the receiver's rows is worse than any other."""
-    models = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
-    for bad in (math.nan, math.inf):
-        found = first_order(torch.zeros(2), torch.tensor([bad, 0.5]), torch.tensor(1.0), models)
-        assert found.tolist() == [0.0, 1.0]
-    lost = first_order(torch.zeros(2), torch.tensor([0.5, 0.5]), torch.tensor(math.inf), models)
-    assert lost.isfinite().all() and float(lost.sum()) == pytest.approx(1.0)

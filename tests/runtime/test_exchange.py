@@ -391,26 +391,3 @@ def test_no_task_ends_much_worse_than_alone():
     # Where the exchange is worth something, tasks may keep what it left them.
     like = quick(federation, FedMTL(**SGD, threshold=0.5), rounds=8, personalise="best")
     assert (like.measured.per_task["accuracy"] >= alone - 0.13).all()
-
-
-def test_a_client_of_fedfomo_is_not_sent_heads_that_it_does_not_hold():
-    """They would move what it does not work on, and count in the distances of equation 5."""
-    test_heads_that_a_task_does_not_hold_stay_as_everybody_began(METHODS[2])
-
-
-@pytest.mark.parametrize("method", [FedAMP(**SGD, pull=0.0), FedFomo(**SGD)], ids=NAMES[1:3])
-def test_a_client_that_is_always_lost_goes_on_from_what_it_trained(make_federation, method):
-    test_where_everybody_is_lost_everybody_trains_alone(make_federation, method)
-
-
-@every_method
-def test_a_model_that_runs_away_leaves_the_others_with_numbers(make_federation, method):
-    """Still finite when it is uploaded, but its square is not."""
-    federation = make_federation(tasks=6)
-    rows = federation.train
-    x = rows.x.clone()
-    x[int(rows.offsets[-2]) :] *= 1e9
-    federation = dataclasses.replace(federation, train=dataclasses.replace(rows, x=x))
-    run = quick(federation, method, rounds=2)
-    assert run.simulation.channel.dropped == 1  # finite at first, then no more
-    assert personal(run)[:5].isfinite().all()
