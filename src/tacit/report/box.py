@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit.report.page import Markup, definitions, paragraph, text
 from tacit.report.words import (
+    EXCHANGED,
     LEAKY,
     NOT_PUBLISHED,
     SEEDED,
@@ -51,6 +52,8 @@ def _figures(guarantee: Mapping[str, Any]) -> str:
     figures = [(f"ε = {epsilon_text(guarantee)}", "how much may be learned about one task")]
     if guarantee.get("channel") == "nothing":
         figures = [("ε = 0", "nothing may be learned about any task")]
+    elif state(guarantee) is EXCHANGED:
+        figures = [("no ε", "nothing bounds what may be learned about one task")]
     elif guarantee.get("epsilon") is None:
         figures = [("ε = ∞", "no bound on what may be learned about one task")]
     elif guarantee.get("delta") is not None:
@@ -83,7 +86,8 @@ def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, objec
             facts.append(("Accountant", f"{LONG.get(name, name)}, over every booked release", ""))
         facts.append(("Releases", _releases(guarantee), ""))
         facts.append(("Noise", _noise(guarantee, adapted), ""))
-    facts.append(("Choice of settings", _sentence(guarantee.get("tuning")), ""))
+    if kind is not EXCHANGED:  # it says what ε covers, and here is none
+        facts.append(("Choice of settings", _sentence(guarantee.get("tuning")), ""))
     assumptions = guarantee.get("assumptions") or []
     facts.append(("Assumptions", [_sentence(a) for a in assumptions] or "None stated", ""))
     leaks = guarantee.get("leaks") or []
@@ -98,6 +102,8 @@ LONG = {
 
 
 def _releases(guarantee: Mapping[str, Any]) -> str:
+    if state(guarantee) is EXCHANGED:
+        return "None: models were exchanged, and nothing was published to everybody"
     if guarantee.get("epsilon") is None:
         if guarantee.get("refuted"):
             return "Not counted: no ε could be added up from them"

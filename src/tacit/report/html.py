@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report import kept, plots
+from tacit.report import exchange, kept, per_head, plots, settings
 from tacit.report.box import guarantee_box, uncovered
 from tacit.report.page import (
     Markup,
-    definitions,
     details,
     document,
     drawing,
@@ -34,7 +33,7 @@ from tacit.report.scores import (
     score,
     task_score,
 )
-from tacit.report.words import NOTHING, count, plain, plural, share
+from tacit.report.words import NOTHING, count, plural, share
 
 LOSERS = 15
 ALONE_AND_NOT = ("alone", "personal", "gain")
@@ -79,11 +78,13 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
         paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
         _headline(result, tasks),
         kept.section(result),
+        per_head.section(result),
+        exchange.section(result),
         _curve(result),
         _against_alone(result, tasks, kind),
         _losers(result, tasks, kind),
         _everyone(result, tasks, kind),
-        _settings(result),
+        settings.section(result),
     ]
     footer = (
         f"Written by tacit {result.get('tacit', '')} from result.json. This file contains no "
@@ -97,7 +98,10 @@ def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> st
     rows = sum(federation.get("rows", {}).values())
     when = str(date or result.get("timing", {}).get("date") or datetime.date.today().isoformat())
     size = f"{plural(federation['tasks'], 'task')}, {plural(rows, 'row')}"
-    return f"{size} ({federation.get('kind', 'unknown kind')}) · {when}"
+    kind = str(federation.get("kind", "unknown kind"))
+    if federation.get("heads"):
+        kind += f", {plural(len(federation['heads']['names']), 'head')}"
+    return f"{size} ({kind}) · {when}"
 
 
 def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
@@ -131,7 +135,7 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     if baseline(result, "global"):
         said.append(
             "Alone, each task trains for as long as its own rows say. "
-            "The one model for all tasks was trained with the cohorts and noise of this run."
+            f"The one model for all tasks was trained with the {_like(result)} of this run."
         )
     note = paragraph(" ".join(filter(None, said)), "note")
     alone = "" if tasks is not None else paragraph(
@@ -141,6 +145,10 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     return (
         "<h2>What the tasks got</h2>" + uncovered(result) + shown + note + alone + _others(result)
     )
+
+
+def _like(result: Mapping[str, Any]) -> str:
+    return "cohorts" if result.get("exchange") is not None else "cohorts and noise"
 
 
 def _won(tasks: Comparison) -> list[str]:
@@ -292,26 +300,3 @@ def _everyone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) 
     listed = paragraph(scale + (cut if total > LISTED else ""), "note") + shown
     label = f"{plural(min(total, LISTED), 'task')} with scores"
     return "<h2>All tasks</h2>" + uncovered(result) + details(label, listed)
-
-
-def _settings(result: Mapping[str, Any]) -> str:
-    federation, timing = result["federation"], result.get("timing") or {}
-    rows = [f"{part} {count(n)}" for part, n in federation.get("rows", {}).items()]
-    facts: list[tuple[str, object, str]] = [
-        ("data", federation["source"], ""),
-        ("tasks", count(federation["tasks"]), ""),
-        ("rows", ", ".join(rows), ""),
-    ]
-    if federation.get("smallest") is not None:
-        span = f"{count(federation['smallest'])} to {count(federation['largest'])} rows"
-        facts.append(("size of a task", span, ""))
-    features = federation.get("features") or []
-    if features:
-        rest = f" and {count(len(features) - 20)} more" if len(features) > 20 else ""
-        facts.append(("features", ", ".join(map(str, features[:20])) + rest, ""))
-    facts += [(str(key).replace("_", " "), plain(v), "") for key, v in result["config"].items()]
-    facts += [(str(key).replace("_", " "), plain(v), "") for key, v in timing.items()]
-    dropped = result.get("metrics", {}).get("dropped_contributions")
-    if dropped:
-        facts.append(("dropped contributions", count(dropped), "not covered by the guarantee"))
-    return "<h2>Settings and timing</h2>" + definitions(facts)

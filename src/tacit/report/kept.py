@@ -19,6 +19,11 @@ FREE = (
     "This last step cost no privacy: each task used its own rows and what was already published, "
     "and told nobody what it chose."
 )
+FREE_TOO = (
+    "This last step gave nothing more away: each task used its own rows and what it had been sent, "
+    "and told nobody what it chose."
+)
+"""On the exchange, where there is no privacy that could be spent."""
 CHOSE = "Each task chose the best of these on its own training and validation rows."
 TUNED = "Each task went on training the model that the method left it, on its own rows."
 
@@ -78,11 +83,15 @@ def section(result: Mapping[str, Any]) -> str:
     rows = [
         [words, count(number), share(number, total), _bar(number / most)] for words, number in found
     ]
-    said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {FREE}")
+    said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {_free(result)}")
     return (
         "<h2>What the tasks ended with</h2>" + uncovered(result) + said
         + table(["", "tasks", "share", ""], rows, kind="bars") + paragraph(_terms(found), "note")
     )  # fmt: skip
+
+
+def _free(result: Mapping[str, Any]) -> str:
+    return FREE if result["guarantee"].get("channel") != "exchange" else FREE_TOO
 
 
 def _bar(part: float) -> Markup:
@@ -118,4 +127,4 @@ def bars(result: Mapping[str, Any]) -> Group | None:
     for words, number in found:
         filled = max(1, round(BLOCKS * number / most))
         inner.add_row(Text(words), count(number), Text("■" * filled, style="blue"))
-    return Group(inner, Text(FREE, style="dim"))
+    return Group(inner, Text(_free(result), style="dim"))

@@ -30,6 +30,7 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 F
 main { max-width: 960px; margin: 0 auto; padding: 40px 28px 64px; }
 h1 { font-size: 30px; line-height: 1.2; margin: 0 0 4px; letter-spacing: -0.01em; }
 h2 { font-size: 21px; line-height: 1.3; margin: 48px 0 10px; }
+h3 { font-size: 17px; line-height: 1.3; margin: 30px 0 8px; }
 p { margin: 0 0 12px; max-width: 88ch; }
 .sub { color: var(--muted); margin-bottom: 24px; }
 .note { color: var(--muted); font-size: 14px; max-width: 110ch; }
@@ -58,6 +59,12 @@ dd.bad { color: var(--tone); font-weight: 600; }
   font-size: 14px; color: var(--muted); max-width: none; overflow-wrap: anywhere; }
 .stopped { background: var(--amber-soft); border-radius: 8px; padding: 10px 16px; margin: 18px 0 0;
   max-width: none; }
+.told { --tone: var(--green); --wash: var(--green-soft); border-left: 5px solid var(--tone);
+  background: var(--wash); border-radius: 8px; padding: 14px 20px 8px; margin: 0 0 18px; }
+.told.red { --tone: var(--red); --wash: var(--red-soft); }
+.told.amber { --tone: var(--amber); --wash: var(--amber-soft); }
+.told b.says { display: block; color: var(--tone); font-size: 18px; margin-bottom: 4px; }
+.told ul { margin: 0 0 12px; padding-left: 20px; } .told li { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; margin: 0 0 14px; } figure .scroll { margin: 0; }
 table { border-collapse: collapse; width: 100%; font-size: 15px;
   font-variant-numeric: tabular-nums; }
@@ -92,7 +99,7 @@ footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
   .drawn { width: 100%; min-width: calc(var(--share) * 6px); }
   .bars td:last-child { width: 22%; } }
 @media print { body { font-size: 11pt; } main { max-width: none; padding: 0; }
-  .box, figure, tr { break-inside: avoid; } h2 { break-after: avoid; }
+  .box, .told, figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 ).replace("FONT", FONT)
@@ -135,7 +142,12 @@ def drawing(fig: Figure | None, name: str, caption: str) -> str:
     if fig is None:
         return ""
     width = min(100.0, 100 * fig.get_figwidth() / WIDE)
-    drawn = f'<div class="drawn" style="--share: {width:.0f}">{svg(fig, name, caption)}</div>'
+    return framed(svg(fig, name, caption), width, caption)
+
+
+def framed(drawn: str, width: float, caption: str) -> str:
+    """An `<svg>` that takes `width` per cent of the page, with its caption."""
+    drawn = f'<div class="drawn" style="--share: {width:.0f}">{drawn}</div>'
     scrolls = f'<div class="scroll">{drawn}</div>'  # on a small screen, rather than tiny letters
     return f"<figure>{scrolls}<figcaption>{escape(caption)}</figcaption></figure>"
 

@@ -18,6 +18,8 @@ SHORT = {
     "auc_pooled": "area under the ROC curve, all rows as one task",
     "f1": "F1 score",
     "f1_per_task": "F1 score, mean over tasks",
+    "miou": "mean intersection over union",
+    "miou_per_task": "mean intersection over union, mean over tasks",
     "mse": "mean squared error",
     "rmse": "root mean squared error",
     "nmse": "relative squared error",
@@ -26,7 +28,17 @@ SHORT = {
     "loss_per_task": "loss, mean over tasks",
     "worst_tenth": "worst tenth of tasks",
 }
+_UNION = (
+    "Intersection over union of a class: pixels that are rightly given it, as a share of all that "
+    "are given it or should be; the mean over classes is shown, and 1 is perfect."
+)
 EXPLAINED = {
+    "accuracy_per_task": (
+        "Accuracy of a task: the share of right answers; labels of heads that it does not hold "
+        "count nowhere. Every task counts the same, however many rows it has."
+    ),
+    "miou": _UNION,
+    "miou_per_task": f"{_UNION} Every task counts the same, however many rows it has.",
     "nmse_pooled": (
         "Relative squared error (NMSE): mean squared error divided by the variance of all targets; "
         "0 is perfect, 1 is as good as always predicting the mean."

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
 
 # Okabe and Ito's blue and vermilion: told apart with every common colour blindness, and in grey.
 INK, MUTED, GRID = "#1d2429", "#5c6770", "#e2e6e9"
@@ -28,9 +29,10 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="none")
 
 
-def axes(fig: Figure, *position: int) -> Axes:
+def axes(fig: Figure, *position: int | SubplotSpec) -> Axes:
     """Axes in the style of the page: two thin spines, a quiet grid, text in the page's ink."""
-    ax = fig.add_subplot(*position) if position else fig.add_subplot()
+    given: Any = position
+    ax = fig.add_subplot(*given)
     ax.set_facecolor("none")
     ax.grid(True, color=GRID, linewidth=0.8)
     ax.set_axisbelow(True)

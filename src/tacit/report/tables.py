@@ -27,7 +27,16 @@ from tacit.report.scores import (
     task_score,
 )
 from tacit.report.tradeoff import tradeoff
-from tacit.report.words import CHOOSING, NOTHING, count, delta_text, plural, share, state
+from tacit.report.words import (
+    CHOOSING,
+    EXCHANGED,
+    NOTHING,
+    count,
+    delta_text,
+    plural,
+    share,
+    state,
+)
 
 STYLE = {"green": "green", "amber": "bold yellow", "red": "bold red"}
 # Names and settings go in as Text: square brackets in a file's name are not rich's markup.
@@ -52,7 +61,7 @@ def run_table(result: Mapping[str, Any]) -> Table:
         outer.add_row(last)
     label = result["metrics"].get("label") or "not covered by the guarantee"
     notes = Text(f"Scores: {label}.", style="dim")
-    if guarantee.get("tuning"):
+    if guarantee.get("tuning") and kind is not EXCHANGED:  # it says what ε covers
         notes.append(f"\nChoice: {guarantee['tuning']}.")
     if result.get("stopped"):
         notes = Text.assemble((f"Stopped early: {result['stopped']}\n", "yellow"), notes)

@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from tacit.report.comparison import Group
 from tacit.report.plots import shorten
 from tacit.report.svg import GRID, MARKERS, MUTED, SERIES, WIDE, axes, figure
+from tacit.report.words import EXCHANGED
 
 
 def tradeoff(members: Sequence[Group]) -> Figure | None:
@@ -59,11 +60,11 @@ def tradeoff(members: Sequence[Group]) -> Figure | None:
 class _Places:
     """ε on a logarithmic axis, with 0 (nothing released) and ∞ (no privacy) beside its ends."""
 
-    def __init__(self, finite: list[float], zero: bool, infinite: bool) -> None:
+    def __init__(self, finite: list[float], zero: bool, infinite: str) -> None:
         logs = [math.log10(e) for e in finite]
         self.low, self.high = (min(logs), max(logs)) if logs else (0.0, 0.0)
         step = max(0.22 * (self.high - self.low), 0.18)
-        self.finite, self.has_zero, self.has_infinite = sorted(set(finite)), zero, infinite
+        self.finite, self.has_zero, self.beyond = sorted(set(finite)), zero, infinite
         self.zero, self.infinite = self.low - step, self.high + step
         if not logs:
             self.zero, self.infinite = 0.0, float(zero)
@@ -86,11 +87,11 @@ class _Places:
                 marks.append((at, f"{epsilon:.3g}"))
         if self.has_zero:
             marks.insert(0, (self.zero, "0\nnothing\nreleased"))
-        if self.has_infinite:
-            marks.append((self.infinite, "∞\nno privacy"))
+        if self.beyond:
+            marks.append((self.infinite, self.beyond))
         for at in [(self.low + self.zero) / 2] * (self.has_zero and bool(self.finite)) + [
             (self.high + self.infinite) / 2
-        ] * (self.has_infinite and bool(self.finite)):
+        ] * bool(self.beyond and self.finite):
             ax.axvline(at, color=GRID, linewidth=4)
         ax.xaxis.set_major_locator(FixedLocator([at for at, _ in marks]))
         ax.xaxis.set_major_formatter(FixedFormatter([words for _, words in marks]))
@@ -101,7 +102,17 @@ class _Places:
 def _places(drawn: Sequence[Group]) -> _Places:
     every = [group.epsilon for group in drawn]
     finite = [e for e in every if 0 < e < math.inf]
-    return _Places(finite, any(e <= 0 for e in every), any(math.isinf(e) for e in every))
+    return _Places(finite, any(e <= 0 for e in every), _beyond(drawn))
+
+
+def _beyond(drawn: Sequence[Group]) -> str:
+    """What stands below runs without a finite ε; nothing if there are none."""
+    kinds = {group.state is EXCHANGED for group in drawn if math.isinf(group.epsilon)}
+    if not kinds:
+        return ""
+    if kinds == {True}:
+        return "no ε\nexchange"
+    return "∞, or no ε\nno privacy" if True in kinds else "∞\nno privacy"
 
 
 def _alone(ax: Axes, drawn: Sequence[Group]) -> None:

@@ -165,8 +165,10 @@ def up(value: float, digits: int) -> str:
 
 
 def epsilon_text(guarantee: Mapping[str, Any]) -> str:
-    """ε as it stands in every table: rounded up, ∞ without privacy."""
+    """ε as it stands in every table: rounded up, ∞ without privacy, a dash on the exchange."""
     epsilon = guarantee.get("epsilon")
+    if guarantee.get("channel") == "exchange":
+        return NOTHING  # there is no ε, not even an infinite one: nothing is released to everybody
     if epsilon is None:
         return "0" if guarantee.get("channel") == "nothing" else "∞"
     if epsilon == 0:

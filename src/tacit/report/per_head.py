@@ -1,0 +1,123 @@
+"""How well each head is predicted: with the others' help, alone, and by one model for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tacit.report.box import uncovered
+from tacit.report.page import details, drawing, paragraph, table
+from tacit.report.plots import shorten
+from tacit.report.scores import Score, baseline, number
+from tacit.report.svg import GAIN, GRID, INK, LOSS, SPENT, WIDE, axes, figure
+from tacit.report.words import count, plural
+
+DRAWN = 40
+"""Up to this many heads are drawn; more of them are a table."""
+LABELS = 60
+"""Up to this many labels are listed one by one."""
+ACCURACY = Score("accuracy", "accuracy", True)
+LINES = {
+    "personal": ("personal models", GAIN, "o"),
+    "local": ("alone", LOSS, "s"),
+    "global": ("one model for all", SPENT, "D"),
+}
+
+
+def section(result: Mapping[str, Any]) -> str:
+    """Shown wherever tasks work on different heads, whatever the channel."""
+    heads = result["federation"].get("heads")
+    lines = _lines(result, "per_head")
+    if heads is None or "personal" not in lines:
+        return ""
+    holders = np.bincount([h for held in heads["holds"] for h in held], minlength=len(lines))
+    names = [str(name) for name in heads["names"]]
+    pixels = result["federation"].get("kind") == "segmentation"
+    what = "pixels" if pixels else "labels"
+    said = paragraph(
+        f"Tasks work on {plural(len(names), 'head')}: groups of {what} that a task may or may not "
+        f"hold. Here are the {what} of each head that are predicted right, over all tasks that "
+        "work on it."
+    )
+    tasks = [plural(int(n), "task") for n in holders]
+    rows = [
+        [name, held, *(ACCURACY.text(lines[line][k]) for line in lines)]
+        for k, (name, held) in enumerate(zip(names, tasks, strict=False))
+    ]
+    titles = [LINES[line][0] for line in lines]
+    listed = details("Heads in numbers", table(["head", "held by", *titles], rows))
+    fig = dots(names, tasks, lines) if len(names) <= DRAWN else None
+    part = result["metrics"].get("part", "test")
+    caption = f"Accuracy of each head on {part} rows, and the number of tasks that hold it."
+    return (
+        "<h2>Accuracy by head</h2>" + uncovered(result) + said
+        + drawing(fig, "heads", caption) + listed + _labels(result, titles)
+    )  # fmt: skip
+
+
+def _lines(result: Mapping[str, Any], key: str) -> dict[str, list[float | None]]:
+    """The accuracies of the run and of each baseline that has them."""
+    found = {"personal": result["metrics"].get(key)}
+    found |= {name: (baseline(result, name) or {}).get(key) for name in ("local", "global")}
+    return {name: list(values) for name, values in found.items() if values is not None}
+
+
+def dots(names: list[str], tasks: list[str], lines: Mapping[str, list[float | None]]) -> Figure:
+    """A row for each head, a mark for each kind of model."""
+    fig = figure(WIDE, 1.1 + 0.3 * len(names))
+    ax = axes(fig)
+    place = np.arange(len(names))[::-1]
+    values = {name: 100 * np.array([number(v) for v in line]) for name, line in lines.items()}
+    every = np.array(list(values.values()))
+    seen = np.isfinite(every).any(axis=0)
+    ax.hlines(
+        place[seen], np.nanmin(every[:, seen], axis=0), np.nanmax(every[:, seen], axis=0),
+        color=GRID, linewidth=5, zorder=1,
+    )  # fmt: skip
+    # The run's own marks lie on top of the others.
+    for name in reversed(list(values)):
+        words, colour, marker = LINES[name]
+        size = 62 if name == "personal" else 40
+        ax.scatter(
+            values[name], place, s=size, color=colour, marker=marker, label=words, zorder=3,
+            alpha=0.9, linewidths=0,
+        )  # fmt: skip
+    ax.set_yticks(place, [f"{shorten(n)} · {t}" for n, t in zip(names, tasks, strict=True)])
+    for tick in ax.get_yticklabels():
+        tick.set_parse_math(False)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(-0.6, len(names) - 0.4)
+    ax.grid(False, axis="y")
+    ax.margins(x=0.06)
+    ax.set_xlabel("accuracy (%), higher is better")
+    handles, labels = ax.get_legend_handles_labels()
+    fig.legend(
+        handles[::-1], labels[::-1], loc="outside upper left", ncols=3, frameon=False, fontsize=9.5,
+        labelcolor=INK, handletextpad=0.2,
+    )  # fmt: skip
+    return fig
+
+
+def _labels(result: Mapping[str, Any], titles: list[str]) -> str:
+    """Accuracy of each single label, folded away."""
+    lines = _lines(result, "per_label")
+    federation = result["federation"]
+    labels, heads = federation.get("labels") or [], federation["heads"]
+    if not labels or len(labels) > LABELS or any(len(v) != len(labels) for v in lines.values()):
+        return ""
+    owner = [
+        n for n, size in zip(heads["names"], heads["outputs"], strict=True) for _ in range(size)
+    ]
+    rows = [
+        [label, head, *(ACCURACY.text(line[k]) for line in lines.values())]
+        for k, (label, head) in enumerate(zip(labels, owner, strict=False))
+    ]
+    common = np.array([number(v) for v in lines["personal"]])
+    undefined = int(sum(math.isnan(v) for v in common))
+    note = paragraph(f"{plural(undefined, 'label')} without rows.", "note") if undefined else ""
+    shown = table(["label", "head", *titles], rows, kind="left") + note
+    return details(f"{count(len(labels))} labels in numbers", shown)
