@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 
 class Cells(NamedTuple):
@@ -27,13 +28,14 @@ class Cells(NamedTuple):
 def cells(out: np.ndarray, y: np.ndarray) -> Cells:
     """Counts by row and class (the true one), and the sum of each row's cross entropies."""
     heads = y.shape[1]
-    scores = out.reshape(len(out), heads, -1, *out.shape[2:])
-    top = scores.max(axis=2, keepdims=True)
-    spread = np.log(np.exp(scores - top).sum(axis=2)) + top[:, :, 0]
+    scores = _by_head(out, heads)
     wanted = np.maximum(y, 0).astype(np.int64)
     chosen = np.take_along_axis(scores, wanted[:, :, None], axis=2)[:, :, 0]
     known, hit = y >= 0, scores.argmax(axis=2) == y
-    lost = np.where(known, spread - chosen, 0.0).reshape(len(y), -1).sum(axis=1)
+    with np.errstate(invalid="ignore"):  # infinite outputs: right with certainty, or wrong with it
+        each = logsumexp(scores, axis=2) - chosen
+    each = np.where(np.isnan(each), np.where(hit, 0.0, np.inf), each)
+    lost = np.where(known, each, 0.0).sum(axis=(1, 2, 3))
     row = np.arange(len(y))[:, None, None, None]
     return Cells(
         _counts(row, y, known, out.shape[1], len(y)),
@@ -50,7 +52,7 @@ def miou(
     Only pixels with a class count. Rows of a broken model overlap with nothing.
     """
     heads, outputs = y.shape[1], out.shape[1]
-    said = out.reshape(len(out), heads, -1, *out.shape[2:]).argmax(axis=2)
+    said = _by_head(out, heads).argmax(axis=2)
     known, whose = y >= 0, task[:, None, None, None]
     fine = known & ~broken[:, None, None, None]
     both = _counts(whose, y, fine & (said == y), outputs, tasks)
@@ -59,6 +61,10 @@ def miou(
     with np.errstate(divide="ignore", invalid="ignore"):
         overlap = np.where(union > 0, both / union, 0.0)
         return overlap.sum(axis=1) / np.where((union > 0).any(axis=1), (union > 0).sum(axis=1), 0)
+
+
+def _by_head(out: np.ndarray, heads: int) -> np.ndarray:
+    return out.reshape(len(out), heads, out.shape[1] // heads, *out.shape[2:])
 
 
 def _counts(

@@ -11,7 +11,7 @@ read off the weights (`reveals`), and so that the same product can be computed o
 """
 
 from tacit.exchange.mixing import Answer, guarded, mixed, normalised, reveals
-from tacit.exchange.similarity import assignment_scores, cosines, similarity
+from tacit.exchange.similarity import assignment_scores, cosines, distances, similarity
 from tacit.exchange.uploads import Uploads
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Uploads",
     "assignment_scores",
     "cosines",
+    "distances",
     "guarded",
     "mixed",
     "normalised",

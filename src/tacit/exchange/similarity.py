@@ -50,6 +50,23 @@ def assignment_scores(pairs: Tensor) -> Tensor:
     return torch.from_numpy(upper + np.triu(upper, 1).T).to(pairs.device)
 
 
+def distances(models: Tensor) -> Tensor:
+    """Squared Euclidean distances of all pairs of models [n, d]: [n, n].
+
+    Measured from one of them, of middle length: models have most of their length in common, and
+    differences of large squares would be rounding. A model whose square is no number is infinitely
+    far from all others.
+    """
+    lengths = torch.linalg.vector_norm(models, dim=1)
+    centred = models - models[lengths.argsort()[len(models) // 2]]
+    squares = centred.square().sum(dim=1)
+    far = ~squares.isfinite()
+    centred = torch.where(far.unsqueeze(1), 0.0, centred)
+    found = squares.unsqueeze(1) + squares - 2 * centred @ centred.T
+    found = torch.where(far.unsqueeze(1) | far, torch.inf, found.clamp(min=0))
+    return found.fill_diagonal_(0.0)
+
+
 def similarity(heads: Tensor, holds: Tensor) -> Tensor:
     """S [n, n] in [0, 1]: how much of client i's task layers has a like in client j."""
     scores = assignment_scores(cosines(heads)) / holds.sum(dim=1, keepdim=True)

@@ -269,6 +269,13 @@ def conv2d(
     return _Convolution.apply(*led, of)[0].squeeze(0)
 
 
+def mapped() -> bool:
+    """Whether the code runs for many tasks at once; for a single one PyTorch's own are fastest."""
+    functorch = torch._C._functorch  # type: ignore[attr-defined]
+    stack = functorch.get_interpreter_stack() or []
+    return any(layer.key() == functorch.TransformType.Vmap for layer in stack)
+
+
 class fast_convolutions(TorchFunctionMode):
     """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above, and
     every `batch_norm` that of `tacit.local.normalisation`.

@@ -11,6 +11,7 @@ a contribution.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from torch.func import functional_call, grad, vmap
 
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
-from tacit.local.convolution import fast_convolutions
+from tacit.local.convolution import fast_convolutions, mapped
 from tacit.local.losses import weighted_loss
 
 ModelFactory = Callable[[Federation], nn.Module]
@@ -151,7 +152,7 @@ class FlatModel:
     def _call(
         self, module: nn.Module, named: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor
     ) -> Tensor:
-        with fast_convolutions():
+        with fast_convolutions() if mapped() else contextlib.nullcontext():
             output = functional_call(module, {**named, **buffers}, (x,))
         flat = self.kind in ("regression", "binary") and output.ndim == 2
         return output.squeeze(1) if flat else output

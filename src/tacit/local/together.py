@@ -28,16 +28,22 @@ class Together:
     """`function(shared, own)` for many tasks: `shared` is the same for all, `own` is stacked.
 
     `trace=False` is for functions of very many operations, whose tracing would take longer than it
-    saves.
+    saves. With `single`, one task by itself runs as it is: models so large that no two fit into a
+    chunk gain nothing from being mapped. There is no fence then, so it is not for the billboard.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], *, trace: bool = True) -> None:
-        self._trace_first = trace
+    def __init__(
+        self, function: Callable[[Any, Any], Any], *, trace: bool = True, single: bool = False
+    ) -> None:
+        self._trace_first, self._single, self._function = trace, single, function
         self._lifted = vmap(function, in_dims=(None, 0), randomness="different")
         self._traced: dict[Any, tuple[Callable[..., Any], pytree.TreeSpec]] = {}
 
     def __call__(self, shared: Any, own: Any) -> Any:
         if not self._trace_first:
+            if self._single and len(pytree.tree_leaves(own)[0]) == 1:
+                result = self._function(shared, pytree.tree_map(lambda value: value[0], own))
+                return pytree.tree_map(lambda value: value.unsqueeze(0), result)
             return self._lifted(shared, own)
         flat, spec = pytree.tree_flatten((shared, own))
         key = (spec, tuple((v.shape, v.stride(), v.dtype, v.device) for v in flat))

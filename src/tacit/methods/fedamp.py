@@ -11,8 +11,8 @@ Yutao Huang, Lingyang Chu, Zirui Zhou, Lanjun Wang, Jiangchuan Liu, Jian Pei, Yo
 
 ξ_ij must sum to less than one, which the paper leaves to the choice of α. Here α is
 `others · σ / (n − 1)`, so that all others together have at most the share `others`; and σ is
-measured in units of the mean squared distance of the round, so that it does not depend on the size
-of the model. The proximal term has a gradient: a common implementation takes it of detached
+measured in units of the median squared distance of the round, so that it does not depend on the
+size of the model. The proximal term has a gradient: a common implementation takes it of detached
 parameters, which leaves local training from u_i.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.exchange import Answer, Uploads, guarded
+from tacit.exchange import Answer, Uploads, distances, guarded
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
@@ -38,7 +38,7 @@ class FedAMP(MixingMethod):
     pull: float = 1.0
     """Strength of the pull towards the cloud model (λ / α)."""
     sigma: float = 1.0
-    """How fast attention falls with distance (σ), in mean squared distances."""
+    """How fast attention falls with distance (σ), in median squared distances."""
     others: float = 0.9
     """Largest share that all other clients together have in a cloud model."""
 
@@ -58,14 +58,17 @@ class FedAMP(MixingMethod):
         w, buffers = sgd(
             model, cloud, state["buffers"], batches, rate, pull=self.pull, towards=cloud
         )
-        return {"w": w, "cloud": cloud, "buffers": buffers}, w
+        # Until it is answered, its own model is all the cloud it has.
+        return {"w": w, "cloud": w, "buffers": buffers}, w
 
     def answer(self, uploads: Uploads, memory: dict[str, Tensor]) -> Answer:
         n = len(uploads)
-        apart = torch.cdist(uploads.model, uploads.model).square()
-        unit = (apart.sum() / max(1, n * (n - 1))).clamp(min=torch.finfo(apart.dtype).tiny)
-        attention = self.others / max(1, n - 1) * torch.exp(-apart / (self.sigma * unit))
-        attention = attention.fill_diagonal_(0.0)
+        apart = distances(uploads.model)
+        others = ~torch.eye(n, dtype=torch.bool, device=apart.device)
+        unit = apart[others & apart.isfinite()]
+        unit = unit.median() if len(unit) else apart.new_ones(())
+        near = torch.where(apart > 0, torch.exp(-apart / (self.sigma * unit)), 1.0)
+        attention = torch.where(others, self.others / max(1, n - 1) * near, 0.0)
         held = uploads.holds.T.to(attention.dtype)
         each = attention * held.unsqueeze(1) * held.unsqueeze(2)
         weights = torch.cat([attention.unsqueeze(0), each, torch.zeros_like(attention[None])])

@@ -36,7 +36,10 @@ from tacit.randomness import scramble
 def first_order(before: Tensor, losses: Tensor, own_loss: Tensor, models: Tensor) -> Tensor:
     """Weights of candidate models [m, d]: how much better each is, per distance; sum to 1 or 0."""
     apart = torch.linalg.vector_norm(models - before, dim=1)
-    worth = torch.where(apart > 0, (own_loss - losses) / apart, 0.0).clamp(min=0.0)
+    # To a client whose own loss is no number, any that is one is better.
+    better = torch.where(own_loss.isfinite(), own_loss - losses, 1.0)
+    counts = (apart > 0) & losses.isfinite()
+    worth = torch.where(counts, better / apart, 0.0).clamp(min=0.0)
     return worth / worth.sum().clamp(min=torch.finfo(worth.dtype).tiny)
 
 
@@ -62,14 +65,16 @@ class FedFomo(ExchangeMethod):
 
     def state(self, model: FlatModel, board: Board) -> State:
         start, none = board["start"], board["start"].new_zeros(self.peers)
-        return {"w": start, "trained": start, "liked": none, "buffers": model.buffers}
+        return {"w": start, "before": start, "liked": none, "buffers": model.buffers}
 
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
         w, buffers = sgd(model, state["w"], state["buffers"], batches, self.rate(board))
-        # What it thought of the models it was sent goes with the next upload.
-        return state | {"trained": w, "buffers": buffers}, torch.cat([w, state["liked"]])
+        # What it thought of the models it was sent goes with the next upload; and a one, by which
+        # a receiver knows that a place among the models it is sent is filled.
+        sent = torch.cat([w, torch.ones_like(w[:1]), state["liked"]])
+        return state | {"w": w, "before": state["w"], "buffers": buffers}, sent
 
     def memory(self, tasks: int) -> dict[str, Tensor]:
         nobody = torch.full((tasks, self.peers), -1.0)
@@ -78,19 +83,18 @@ class FedFomo(ExchangeMethod):
     def answer(self, uploads: Uploads, memory: dict[str, Tensor]) -> Answer:
         liking, sent = memory["liking"].clone(), memory["sent"].clone()
         here, n = uploads.tasks, len(uploads)
-        before = sent[here].long()
-        seen = (before >= 0).to(liking.dtype) * uploads.rest
+        before = sent[here].long()  # whom each was last sent
+        seen = (before >= 0).to(liking.dtype) * uploads.rest[:, 1:]
         liking[here.unsqueeze(1), before.clamp(min=0)] += seen
         chosen = self._chosen(liking[here][:, here], uploads)
-        # A client that is sent fewer than `peers` models is sent its own in their place.
-        own = torch.arange(n, device=here.device).unsqueeze(1)
-        chosen = torch.cat([chosen, own.expand(n, self.peers - chosen.shape[1])], dim=1)
-        sent[here] = here[chosen].to(sent.dtype)
+        empty = self.peers - chosen.shape[1]  # places that nobody fills
+        sent[here] = torch.nn.functional.pad(here[chosen].to(sent.dtype), (0, empty), value=-1.0)
         whole = torch.nn.functional.one_hot(chosen.T, n).to(uploads.vectors.dtype)
         own = torch.eye(n, dtype=whole.dtype, device=whole.device).expand_as(whole)
-        theirs = uploads.holds.T[:, chosen.T].movedim(1, 0).unsqueeze(3)
-        heads = torch.where(theirs, whole.unsqueeze(1), own.unsqueeze(1))
+        both = uploads.holds.T[:, chosen.T] & uploads.holds.T.unsqueeze(1)
+        heads = torch.where(both.movedim(1, 0).unsqueeze(3), whole.unsqueeze(1), own.unsqueeze(1))
         weights = torch.cat([whole.unsqueeze(1), heads, own.unsqueeze(1)], dim=1)
+        weights = torch.cat([weights, weights.new_zeros(empty, *weights.shape[1:])])
         return Answer(weights, {"liking": liking, "sent": sent})
 
     def _chosen(self, liking: Tensor, uploads: Uploads) -> Tensor:
@@ -100,10 +104,11 @@ class FedFomo(ExchangeMethod):
         # No data decide about luck: it is a scramble of the round and the pair.
         pairs = scramble(uploads.round, here.repeat_interleave(n), here.repeat(n)).reshape(n, n)
         luck = pairs.double().argsort(dim=1).argsort(dim=1).to(liking.dtype) / n
-        top = liking.amax().clamp(min=torch.finfo(liking.dtype).tiny)
-        rank = (2 * n * liking / top + luck / n).fill_diagonal_(-torch.inf)
+        liking = liking.clone().fill_diagonal_(-torch.inf)
+        lucky = luck.argsort(dim=1, descending=True)
+        order = liking.gather(1, lucky).argsort(dim=1, descending=True, stable=True)
         random = round(count * self.explore * (1 - uploads.progress))
-        best = rank.topk(count - random, dim=1).indices
+        best = lucky.gather(1, order)[:, : count - random]
         rest = luck.fill_diagonal_(-torch.inf).scatter(1, best, -torch.inf)
         return torch.cat([best, rest.topk(random, dim=1).indices], dim=1)
 
@@ -116,8 +121,10 @@ class FedFomo(ExchangeMethod):
             out = model.predict(w, state["buffers"], x)
             return weighted_loss(model.kind, out, y, weight)
 
-        own = state["w"]
-        models = torch.cat([answer[:, : model.size], state["trained"].unsqueeze(0)])
+        own, trained = state["before"], state["w"]
+        filled = answer[:, model.size : model.size + 1] > 0
+        theirs = torch.where(filled, answer[:, : model.size], own)  # no distance, so no weight
+        models = torch.cat([theirs, trained.unsqueeze(0)])
         weights = first_order(own, vmap(loss)(models), loss(own), models)
         w = own + weights @ (models - own)
         return state | {"w": w, "liked": weights[: self.peers]}

@@ -38,7 +38,7 @@ class Exchange(Simulation):
         memory = self.method.memory(tasks)
         self.memory = {name: value.to(self.device) for name, value in memory.items()}
         self.record = Record.blank(tasks, self.device)
-        self._receivers = Together(self._received, trace=False)
+        self._receivers = Together(self._received, trace=False, single=True)
         self._rehearse_answer()
 
     def _round(self, board: Board) -> Board:
@@ -53,8 +53,8 @@ class Exchange(Simulation):
         cohort = torch.cat([tasks for tasks, _ in trained])
         vectors = torch.cat(sent)
         stays = self._attendance.stays(cohort, board.round, self.randomness)
-        # A model with a number that is none would spoil all it is mixed into: it is not accepted.
-        finite = torch.stack([part.isfinite().all() for part in vectors])
+        # A model whose square is no number would spoil all it is mixed into: it is not accepted.
+        finite = torch.linalg.vector_norm(vectors, dim=1).isfinite()
         self.channel.dropped += int((stays & ~finite).sum())
         here = stays & finite
         uploads = self._uploads(cohort[here], vectors[here], board.round)

@@ -77,7 +77,7 @@ class Simulation:
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
         traced = method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
-        together = Together(self._client, trace=traced)
+        together = Together(self._client, trace=traced, single=method.channel != "billboard")
         self._clients: Together = model.traced.setdefault(("client", method), together)
         self._contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
