@@ -53,16 +53,17 @@ def assignment_scores(pairs: Tensor) -> Tensor:
 def distances(models: Tensor) -> Tensor:
     """Squared Euclidean distances of all pairs of models [n, d]: [n, n].
 
-    Measured from one of them, of middle length: models have most of their length in common, and
-    differences of large squares would be rounding. A model whose square is no number is infinitely
-    far from all others.
+    Measured from one of them: models have most of their length in common, and differences of large
+    squares would be rounding. It is one of the shorter ones, because some may have run away. A model
+    whose square is no number is infinitely far from all others.
     """
     lengths = torch.linalg.vector_norm(models, dim=1)
-    centred = models - models[lengths.argsort()[len(models) // 2]]
+    centred = models - models[lengths.argsort()[len(models) // 4]]
     squares = centred.square().sum(dim=1)
     far = ~squares.isfinite()
     centred = torch.where(far.unsqueeze(1), 0.0, centred)
-    found = squares.unsqueeze(1) + squares - 2 * centred @ centred.T
+    half = squares / 2  # so that the sum of two squares is a number where both are
+    found = 2 * (half.unsqueeze(1) + half - centred @ centred.T)
     found = torch.where(far.unsqueeze(1) | far, torch.inf, found.clamp(min=0))
     return found.fill_diagonal_(0.0)
 

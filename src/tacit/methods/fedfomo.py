@@ -85,7 +85,8 @@ class FedFomo(ExchangeMethod):
         here, n = uploads.tasks, len(uploads)
         before = sent[here].long()  # whom each was last sent
         seen = (before >= 0).to(liking.dtype) * uploads.rest[:, 1:]
-        liking[here.unsqueeze(1), before.clamp(min=0)] += seen
+        rows = here.unsqueeze(1).expand_as(before)
+        liking.index_put_((rows, before.clamp(min=0)), seen, accumulate=True)
         chosen = self._chosen(liking[here][:, here], uploads)
         empty = self.peers - chosen.shape[1]  # places that nobody fills
         sent[here] = torch.nn.functional.pad(here[chosen].to(sent.dtype), (0, empty), value=-1.0)
