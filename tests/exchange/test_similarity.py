@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from tacit.exchange import assignment_scores, cosines, similarity
+from tacit.exchange import assignment_scores, cosines, distances, similarity
 from tests.exchange import literal
 
 
@@ -157,3 +157,31 @@ def test_the_size_of_a_layer_does_not_matter_in_single_precision(size):
     assert math.isclose(float(found[1, 2]), float(plain[1, 2]), rel_tol=1e-5)
     if size in (1e-12, 1e12):
         assert torch.allclose(found, plain, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(1, 6),
+    centre=st.sampled_from([0.0, 1.0, 1e3]),
+)
+def test_distances_equal_plain_loops(seed, n, centre):
+    """In single precision, around a centre that is far larger than what they differ by."""
+    generator = np.random.default_rng(seed)
+    models = (centre + 1e-2 * generator.normal(size=(n, 6))).astype(np.float32)
+    found = distances(torch.from_numpy(models)).numpy()
+    for i in range(n):
+        for j in range(n):
+            wanted = sum(
+                (float(a) - float(b)) ** 2 for a, b in zip(models[i], models[j], strict=True)
+            )
+            assert found[i, j] == pytest.approx(wanted, rel=1e-3, abs=1e-9)
+    assert (found == found.T).all() and (found.diagonal() == 0).all()
+
+
+def test_a_model_whose_square_is_no_number_is_infinitely_far():
+    models = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    models[1] = 1e25
+    found = distances(models)
+    assert found[1].tolist() == [torch.inf, 0.0, torch.inf, torch.inf]
+    assert found[0, 2] == pytest.approx(float((models[0] - models[2]).square().sum()), rel=1e-5)

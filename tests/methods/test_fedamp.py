@@ -32,11 +32,14 @@ def uploads(vectors: torch.Tensor, holds: torch.Tensor | None = None, shared: in
 
 
 def attention(models: np.ndarray, sigma: float, others: float) -> np.ndarray:
-    """ξ by plain loops: α A'(‖w_i − w_j‖²) with A(x) = 1 − exp(−x/σ), and the rest is the own."""
+    """ξ by plain loops: α A'(‖w_i − w_j‖²) with A(x) = 1 − exp(−x/σ), and the rest is the own.
+
+    σ is in units of the median distance, the lower one where there are two.
+    """
     n = len(models)
     apart = [[sum((a - b) ** 2) for b in models] for a in models]
-    pairs = [apart[i][j] for i in range(n) for j in range(n) if i != j]
-    width = sigma * (sum(pairs) / len(pairs) if pairs else 1.0)
+    pairs = sorted(apart[i][j] for i in range(n) for j in range(i))
+    width = sigma * (pairs[(len(pairs) - 1) // 2] if pairs else 1.0)
     alpha = others * width / max(1, n - 1)
     found = np.zeros((n, n))
     for i in range(n):
@@ -94,6 +97,40 @@ def test_small_differences_between_large_models_are_seen(n=10):
     weights = FedAMP().answer(uploads(torch.from_numpy(models)), {}).weights[0, 0]
     wanted = attention(models.astype(np.float64), 1.0, 0.9)
     assert np.allclose(weights.numpy(), wanted, atol=0.02 * 0.9 / n)
+
+
+def test_small_differences_between_many_large_models_are_seen():
+    """From 26 clients on, distances must not be computed as differences of large squares."""
+    test_small_differences_between_large_models_are_seen(n=40)
+
+
+def test_a_model_that_runs_away_is_in_nobodys_cloud():
+    """Its distance overflows single precision; no number that is none must come of it."""
+    models = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    calm = FedAMP(min_peers=1).answer(uploads(models[:3]), {}).weights
+    models[3] = 1e25
+    held = uploads(models)
+    weights = FedAMP(min_peers=1).answer(held, {}).weights
+    assert weights.isfinite().all() and (weights[:, :, :3, 3] == 0).all()
+    assert torch.allclose(weights.sum(dim=-1), torch.ones(()))
+    assert mixed(weights, held, torch.arange(3)).abs().max() < 10
+    # Attention of the others for each other is what it was, but for the share of one more.
+    others = weights[:, :, :3, :3] - torch.diag_embed(
+        weights[:, :, :3, :3].diagonal(dim1=2, dim2=3)
+    )
+    before = calm - torch.diag_embed(calm.diagonal(dim1=2, dim2=3))
+    assert torch.allclose(others, before * 2 / 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("same", [2, 3])
+def test_clients_that_are_alike_to_the_last_digit_share_as_much_as_they_may(same):
+    """Also where most distances, and so their median, are zero."""
+    models = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).double()
+    models[:same] = models[0].clone()
+    weights = FedAMP(min_peers=1).answer(uploads(models), {}).weights[0, 0]
+    assert weights.isfinite().all() and torch.allclose(weights.sum(dim=1), torch.ones(4).double())
+    assert torch.allclose(weights[0, 1:same], torch.full((same - 1,), 0.3).double())
+    assert (weights[0, same:] < 0.3).all()
 
 
 def test_heads_are_mixed_among_those_who_hold_them():

@@ -65,12 +65,12 @@ def uploads(
     rounds: int = 1,
     tasks: torch.Tensor | None = None,
 ) -> Uploads:
-    """Models of two shared numbers and heads of one number each, and what was liked."""
+    """Models of two shared numbers and heads of one number each, a one, and what was liked."""
     n, size = vectors.shape
     heads = [slice(k, k + 1) for k in range(2, size)]
     held = torch.ones(n, len(heads), dtype=torch.bool) if holds is None else holds
-    parts = [slice(0, 2), *heads, slice(size, size + liked.shape[1])]
-    whole = torch.cat([vectors, liked.to(vectors.dtype)], dim=1)
+    parts = [slice(0, 2), *heads, slice(size, size + 1 + liked.shape[1])]
+    whole = torch.cat([vectors, torch.ones_like(vectors[:, :1]), liked.to(vectors.dtype)], dim=1)
     here = torch.arange(n) if tasks is None else tasks
     return Uploads(here, whole, torch.ones(n).long(), held, parts, round, rounds)
 
@@ -183,6 +183,41 @@ def test_a_head_that_the_other_does_not_hold_is_the_receivers_own():
             assert torch.equal(found[i, copy, :4], wanted)
 
 
+def test_a_head_that_the_receiver_does_not_hold_is_its_own():
+    """It would move what the client does not work on, and count in the distances."""
+    vectors = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    holds = torch.tensor([[True, True], [True, False], [True, True]])
+    method = FedFomo(peers=2)
+    given = uploads(vectors, torch.zeros(3, 2), holds)
+    found = mixed(method.answer(given, method.memory(3)).weights, given, torch.arange(3))
+    assert torch.equal(found[1, :, 3], vectors[1, 3].expand(2))
+    assert not (found[1, :, :3] == vectors[1, :3]).any()
+
+
+def test_a_client_that_helped_a_little_goes_before_one_that_never_did():
+    """Also where somebody else was helped a thousand times as much."""
+    method, n = FedFomo(peers=1, explore=0.0), 12
+    liking = torch.zeros(n, n)
+    liking[0, 1] = 20.0
+    for i in range(1, n):
+        liking[i, (i + 3) % n] = 0.02
+    memory = {"liking": liking, "sent": torch.full((n, 1), -1.0)}
+    for round in range(5):
+        given = uploads(torch.zeros(n, 3), torch.zeros(n, 1), round=round, rounds=9)
+        found = sent(method.answer(given, memory).weights)
+        assert found == [[1], *([(i + 3) % n] for i in range(1, n))]
+
+
+def test_places_that_nobody_fills_are_sent_nothing():
+    method, vectors = FedFomo(peers=4), torch.ones(3, 4)
+    given = uploads(vectors, torch.zeros(3, 4))
+    answer = method.answer(given, method.memory(3))
+    assert (answer.weights[2:] == 0).all() and answer.weights.shape[0] == 4
+    assert (answer.memory["sent"][:, 2:] == -1).all() and (answer.memory["sent"][:, :2] >= 0).all()
+    flags = mixed(answer.weights, given, torch.arange(3))[:, :, 4]
+    assert flags.tolist() == [[1.0, 1.0, 0.0, 0.0]] * 3
+
+
 def quick(federation, method, **given):
     plain = {"seed": 0, "baselines": False, "personalise": "none", "model": "linear"}
     return tacit.train(federation, method, **(plain | given))
@@ -254,3 +289,22 @@ def test_a_client_never_ends_a_round_with_less_than_it_had(make_federation):
 def test_bad_settings_are_refused_by_name(settings, words):
     with pytest.raises(TacitError, match=words):
         FedFomo(**settings)
+
+
+def test_more_peers_than_there_are_clients_change_nothing(make_federation):
+    """Places that nobody fills must not count a client's own training again and again."""
+    federation = make_federation(tasks=3)
+    method = FedFomo(peers=5, lr=0.05, local_steps=2, batch=None)
+    found = quick(federation, method, rounds=3).simulation.personal(torch.arange(3))[0]
+    assert np.allclose(found.numpy(), plain_rounds(federation, method, 3), atol=1e-6)
+
+
+def test_a_candidate_without_a_loss_counts_nothing():
+    """A model whose outputs overflow on the receiver's rows is worse than any other."""
+    models = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    for bad in (math.nan, math.inf):
+        found = first_order(torch.zeros(2), torch.tensor([bad, 0.5]), torch.tensor(1.0), models)
+        assert found.tolist() == [0.0, 1.0]
+    for own in (math.nan, math.inf):
+        found = first_order(torch.zeros(2), torch.tensor([0.5, 0.5]), torch.tensor(own), models)
+        assert found.isfinite().all() and float(found.sum()) == pytest.approx(1.0)

@@ -116,8 +116,8 @@ def test_a_client_that_joined_takes_part(make_federation):
 
 @pytest.mark.parametrize(
     "method",
-    [EVERYONE, MOCHA(**SGD, pull=0.0)],
-    ids=["FedMTL", "MOCHA"],
+    [EVERYONE, FedAMP(**SGD, pull=0.0), FedFomo(**SGD), MOCHA(**SGD, pull=0.0)],
+    ids=NAMES,
 )
 def test_where_everybody_is_lost_everybody_trains_alone(make_federation, method):
     federation = make_federation(tasks=5)
@@ -173,6 +173,22 @@ def test_a_model_that_broke_down_is_not_accepted_and_counted(make_federation, me
     assert run.simulation.record.answered.tolist() == [3.0] * 5 + [0.0]
 
 
+@every_method
+def test_a_model_that_runs_away_leaves_the_others_as_they_were(make_federation, method):
+    """Still finite when it is uploaded, but its square is not: as on the billboard, it is left."""
+    federation = make_federation(tasks=6)
+    rows = federation.train
+    x = rows.x.clone()
+    x[int(rows.offsets[-2]) :] *= 1e9
+    federation = dataclasses.replace(federation, train=dataclasses.replace(rows, x=x))
+    run = quick(federation, method, rounds=1)
+    found = personal(run)
+    assert found[5].isfinite().all() and found[5].abs().max() > 1e20
+    assert run.simulation.channel.dropped == 1
+    alone = quick(without_last(federation), method, rounds=1)
+    assert torch.allclose(found[:5], personal(alone), atol=1e-6)
+
+
 # --- how it is computed ---
 
 
@@ -222,7 +238,7 @@ def test_the_curator_is_told_the_round_the_sizes_and_the_heads(monkeypatch):
         assert uploads.vectors.shape == (len(uploads), sum(widths))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if not isinstance(m, FedFomo)])
+@every_method
 def test_heads_that_a_task_does_not_hold_stay_as_everybody_began(method):
     federation = headed()
     run = quick(federation, method, model="mlp")
