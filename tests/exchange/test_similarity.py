@@ -185,3 +185,18 @@ def test_a_model_whose_square_is_no_number_is_infinitely_far():
     found = distances(models)
     assert found[1].tolist() == [torch.inf, 0.0, torch.inf, torch.inf]
     assert found[0, 2] == pytest.approx(float((models[0] - models[2]).square().sum()), rel=1e-5)
+
+
+def test_where_half_of_the_models_run_away_the_others_still_have_distances():
+    """The model that distances are measured from must not be one of them."""
+    models = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    wanted = float((models[0] - models[2]).square().sum())
+    models[1], models[3] = 1e18, -1e18  # accepted, and then all differences of others are lost
+    assert abs(float(distances(models)[0, 2]) - wanted) < 1e-3
+
+
+def test_two_models_at_the_edge_of_single_precision_have_a_distance():
+    """Their squares are numbers, the sum of the two is not."""
+    models = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    models[2] = models[3] = 7e18
+    assert not distances(models).isnan().any()

@@ -133,6 +133,13 @@ def test_clients_that_are_alike_to_the_last_digit_share_as_much_as_they_may(same
     assert (weights[0, same:] < 0.3).all()
 
 
+def test_two_models_at_the_edge_of_single_precision_have_a_distance():
+    """Their squares are numbers, the sum of the two is not."""
+    models = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    models[2] = models[3] = 7e18
+    assert FedAMP(min_peers=1).answer(uploads(models), {}).weights.isfinite().all()
+
+
 def test_heads_are_mixed_among_those_who_hold_them():
     models = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).double()
     holds = torch.tensor([[True, False], [True, True], [True, True], [True, False]])

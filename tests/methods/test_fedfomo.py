@@ -218,6 +218,17 @@ def test_places_that_nobody_fills_are_sent_nothing():
     assert flags.tolist() == [[1.0, 1.0, 0.0, 0.0]] * 3
 
 
+def test_an_empty_place_does_not_take_away_what_was_thought_of_the_first_task():
+    """Clients 1 and 2 were sent task 0 and had a place left that nobody filled."""
+    method = FedFomo(peers=3)
+    memory = method.memory(3)
+    memory["sent"] = torch.tensor([[1.0, 2.0, -1.0], [0.0, 2.0, -1.0], [1.0, 0.0, -1.0]])
+    thought = torch.tensor([[0.5, 0.5, 0.0], [0.6, 0.4, 0.0], [0.3, 0.7, 0.0]])
+    answer = method.answer(uploads(torch.zeros(3, 3), thought), memory)
+    wanted = torch.tensor([[0.0, 0.5, 0.5], [0.6, 0.0, 0.4], [0.7, 0.3, 0.0]])
+    assert torch.equal(answer.memory["liking"], wanted)
+
+
 def quick(federation, method, **given):
     plain = {"seed": 0, "baselines": False, "personalise": "none", "model": "linear"}
     return tacit.train(federation, method, **(plain | given))
