@@ -122,7 +122,10 @@ def train(
     ] = None,
     rounds: Annotated[
         int | None,
-        OPTION(help="Number of rounds (100; prior 1 to 5, mpmtl 10).", rich_help_panel=RUN),
+        OPTION(
+            help="Number of rounds (100; prior 1 to 5, mpmtl 10, on the exchange 20).",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     cohort: Annotated[
         float | None,

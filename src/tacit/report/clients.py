@@ -12,6 +12,8 @@ import numpy as np
 from tacit.report.svg import SERIES
 from tacit.report.words import plural
 
+COLOURS = tuple(colour for colour in SERIES if colour != "#3f8fc4")
+"""Without the second blue: dots must be told apart without a line to follow."""
 NAMED = 40
 """Up to this many clients are named in pictures."""
 
@@ -50,14 +52,14 @@ class Clients:
     @property
     def by_set(self) -> bool:
         """Whether colours stand for sets of heads; with many sets, for how many heads there are."""
-        return len(set(self.sets)) <= len(SERIES)
+        return len(set(self.sets)) <= len(COLOURS)
 
     @property
     def colours(self) -> list[str]:
         """The colour of each client."""
         keys = [listed(heads) if self.by_set else f"{len(heads):6}" for heads in self.sets]
         found = list(dict.fromkeys(keys if self.by_set else sorted(keys)))
-        return [SERIES[min(found.index(key), len(SERIES) - 1)] for key in keys]
+        return [COLOURS[min(found.index(key), len(COLOURS) - 1)] for key in keys]
 
     def legend(self) -> list[tuple[str, str]]:
         """What colours mean; nothing where all clients hold the same."""
@@ -66,8 +68,8 @@ class Clients:
         words: dict[str, str] = {}
         for heads, colour in zip(self.sets, self.colours, strict=True):
             words.setdefault(colour, listed(heads) if self.by_set else plural(len(heads), "head"))
-        ordered = sorted(words.items(), key=lambda item: SERIES.index(item[0]))
-        if not self.by_set and max(map(len, self.sets)) > len(SERIES):
+        ordered = sorted(words.items(), key=lambda item: COLOURS.index(item[0]))
+        if not self.by_set and max(map(len, self.sets)) > len(COLOURS):
             ordered[-1] = (ordered[-1][0], "more heads")
         return [(said, colour) for colour, said in ordered]
 

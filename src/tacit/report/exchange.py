@@ -52,7 +52,10 @@ def _who_sees(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     words = [f"The curator gave {plural(answers, 'answer')}."]
     least = result["config"].get("min_peers")
     if kept and kept == answers:
-        words.append("In every one the client got nothing but its own model back: nobody learned.")
+        words.append(
+            "In every one the client got nothing but its own model back: nobody "
+            "learned from another."
+        )
     elif kept:
         words.append(
             f"In {count(kept)} of them ({share(kept, answers)}) the client got nothing but its own "
@@ -61,24 +64,23 @@ def _who_sees(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     else:
         words.append("Every one held something of another client.")
     if kept and least is not None:
+        few = "nobody else" if least == 1 else f"fewer than {count(least)} others"
         words.append(
-            f"A client keeps its own model where fewer than {_others(least)} would have a say in "
-            f"the mixture (min_peers = {least})."
+            f"A client keeps its own model where {few} would have a say in the mixture "
+            f"(min_peers = {least})."
         )
     return paragraph(" ".join(said)) + paragraph(" ".join(words))
-
-
-def _others(number: int) -> str:
-    return f"{count(number)} other" + ("" if number == 1 else "s")
 
 
 def _given_away(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     head, gave = "<h3>What answers gave away</h3>", found["revealed"]
     if not gave["times"]:
         return head + _nothing_given_away(result, found)
+    single = _single(result)
+    did = "was sent" if single else "could work out"
     says = (
-        f"{plural(gave['receivers'], 'client')} could work out models of "
-        f"{plural(gave['senders'], 'client')}"
+        f"{plural(gave['receivers'], 'client')} {'were sent' if single else 'could work out'} "
+        f"models of {plural(gave['senders'], 'client')}"
     )
     times = "once" if gave["times"] == 1 else f"{count(gave['times'])} times"
     why = f"It happened {times}, counting every pair of clients in every round. " + (
@@ -88,10 +90,10 @@ def _given_away(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         "head, is a mixture of the client's own model and that one. The client knows its own, "
         "so all that it lacks is one number: the share of each."
     )
+    part = "" if single else ", or a part of it"
     lines = "".join(
-        f"<li>{text(receiver)} could work out {text(sender)}’s model, or a part of it "
-        f"({plural(times, 'round')})</li>"
-        for receiver, sender, times in gave["examples"]
+        f"<li>{text(receiver)} {did} {text(sender)}’s model{part} ({plural(rounds, 'round')})</li>"
+        for receiver, sender, rounds in gave["examples"]
     )
     examples = f"<p>For example:</p><ul>{lines}</ul>" if lines else ""
     return (
@@ -132,19 +134,15 @@ def _nothing_given_away(result: Mapping[str, Any], found: Mapping[str, Any]) -> 
     )
     most = _largest_share(found)
     if answered and most is not None and most > 0.5:
+        part = "more than 99 %" if most > 0.99 else f"up to {100 * most:.0f} %"
         words += (
-            f" In the last answers one other client alone had up to {share(*most_of(most))} of "
-            "what a client got from others: the closer to all, the closer the answer to its model."
+            f" In the last answers one other client alone had {part} of what a client got from "
+            "others: the closer to all, the closer the answer to its model."
         )
     return (
         f'<div class="told {"amber" if answered else "green"}" role="note">'
         f'<b class="says">{text(says)}</b>{paragraph(words)}</div>'
     )
-
-
-def most_of(part: float) -> tuple[int, int]:
-    """A share as whole numbers, so that 99.96 % is not written as all."""
-    return round(part * 10_000), 10_000
 
 
 def _largest_share(found: Mapping[str, Any]) -> float | None:
@@ -162,10 +160,9 @@ def _similarity(result: Mapping[str, Any], found: Mapping[str, Any], shown: Clie
     values = shown.ordered(found["similarity"])
     relationship = result["config"].get("method") == "mocha"
     how = (
-        "Each cell is the covariance of two clients' models as the curator learned it: coloured "
-        "where they lie on the same side of the common start, near zero where they have nothing "
-        "to do with each other; the other colour, if there is any, where they lie on opposite "
-        "sides. The diagonal, a client with itself, is left at full colour."
+        "Each cell is the covariance of two clients' models, as the curator learned it. Blue: they "
+        "moved the same way from the common start; orange: opposite ways; pale: they have little "
+        "to do with each other. On the diagonal, a client with itself, it may be beyond the scale."
         if relationship
         else "Each cell says how much of a client's heads (row) has a like in another's (column), "
         "from the layers they uploaded: 1 is the same, 0 is nothing alike. Rows and columns may "
@@ -204,25 +201,19 @@ def _learning(result: Mapping[str, Any], found: Mapping[str, Any], shown: Client
     fig = graph.who_learns(weights, shown)
     if fig is None:
         return head + paragraph("In the last answers nobody got anything from another client.")
-    drawn, every = len(graph.strongest(weights)), int((graph.others(weights) != 0).sum())
+    drawn, every = graph.strongest(weights), int((graph.others(weights) != 0).sum())
     what = (
         "the models that a client was last sent; it weighs them itself"
         if _single(result)
         else "the shared layers in every client's last answer"
     )
     said = [
-        f"An arrow leads from a client to one that learns from it, in {_tint(shown)}: {what}.",
+        f"An arrow leads from a client, in its colour, to one that learns from it: {what}.",
         "Thicker is a larger weight; a client's weight on itself is left out.",
         f"Only the {graph.STRONGEST} strongest arrows to each client are drawn, or a few more that "
-        "are as strong." if drawn < every else "",
-        "Dashed: pushed away." if (weights < 0).any() else "",
+        "are as strong." if len(drawn) < every else "",
+        "Dashed: pushed away." if any(weights[pair] < 0 for pair in drawn) else "",
         "Right: from how many others a client learns.",
         _cut(result, shown),
     ]  # fmt: skip
     return head + drawing(fig, "learning", " ".join(filter(None, said)))
-
-
-def _tint(shown: Clients) -> str:
-    if not shown.legend():
-        return "one colour for all"
-    return "the colour of its heads" if shown.by_set else "the colour of its number of heads"

@@ -65,16 +65,19 @@ def _circle(ax: Axes, weights: np.ndarray, pairs: list[tuple[int, int]], clients
     colours = clients.colours
     most = max(abs(weights[i, j]) for i, j in pairs)
     dot = float(np.clip(260 / n, 3.0, 9.0))
+    # Many lines are thin ones, or nothing but arrowheads would be seen.
+    crowd = float(np.clip(45 / len(pairs), 0.4, 1.0))
     # Weak lines first, so that strong ones lie on top.
     for i, j in sorted(pairs, key=lambda pair: abs(weights[pair])):
         share = abs(weights[i, j]) / most
         turn = (angle[i] - angle[j] + math.pi) % (2 * math.pi) - math.pi
+        # Bent towards the middle, and more so one way: there and back again are two lines.
+        bend = (0.42 if turn > 0 else 0.22) * (1 - abs(turn) / 4)
         ax.add_patch(
             FancyArrowPatch(
                 (x[j], y[j]), (x[i], y[i]), arrowstyle="-|>",
-                # Bent towards the middle: a line there and its way back are two lines.
-                connectionstyle=f"arc3,rad={0.28 * math.copysign(1 - abs(turn) / 4, turn):.2f}",
-                mutation_scale=4 + 5 * share, linewidth=0.5 + 2.1 * share,
+                connectionstyle=f"arc3,rad={-math.copysign(bend, turn):.2f}",
+                mutation_scale=3 + 6 * share * crowd, linewidth=0.5 + 2.1 * share * crowd,
                 alpha=0.25 + 0.6 * share, color=colours[j], shrinkA=dot / 2, shrinkB=dot / 2 + 1,
                 linestyle="solid" if weights[i, j] > 0 else (0, (3, 2)),
             )
@@ -124,6 +127,7 @@ def _legend(fig: Figure, clients: Clients) -> None:
     shown = fig.legend(
         marks, [shorten(words, 40) for words, _ in groups], loc="outside lower center",
         ncols=min(len(groups), 4), frameon=False, fontsize=9, labelcolor=INK,
+        handletextpad=0.1, columnspacing=1.4,
     )  # fmt: skip
     for label in shown.get_texts():
         label.set_parse_math(False)

@@ -16,8 +16,8 @@ from tacit.report.plots import shorten
 
 LEVELS = 24
 """Shades between nothing and full colour; the eye tells fewer apart."""
-SIDE = 372.0
-"""Of the square, in points: the whole width of the page is 634."""
+LARGEST, CELL = 372.0, 40.0
+"""Sides of the square and of a cell, at most, in points: the whole width of the page is 634."""
 LETTER = 5.0
 """Width of a letter of a name, about."""
 
@@ -53,12 +53,13 @@ class Scale:
 def heat_map(values: np.ndarray, clients: Clients, label: str, description: str) -> tuple[str, int]:
     """The drawing, and the share of the page's width that it takes, in per cent."""
     scale = Scale.of(values)
-    cell = SIDE / len(clients)
+    side = min(LARGEST, CELL * max(len(clients), 4))
+    cell = side / len(clients)
     names = [shorten(name, 16) for name in clients.names] if clients.named else []
     left = LETTER * max(map(len, names), default=0) + 24
     below = 0.85 * LETTER * max(map(len, names), default=0) + 24
     right = 18 + LETTER * max((len(_short(heads)) for heads, _, _ in clients.blocks), default=0)
-    width, height = left + SIDE + right + 78, SIDE + below + 8
+    width, height = left + side + right + 78, side + below + 8
     drawn = [
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         f'aria-label="{escape(description)}">',
@@ -69,12 +70,12 @@ def heat_map(values: np.ndarray, clients: Clients, label: str, description: str)
         *_cells(values, scale),
         "</g>",
         f'<g transform="translate({left:.1f} 4)">',
-        _frame(clients, cell),
-        _sets(clients, cell),
-        *_names(names, cell),
-        _text(-left + 9, SIDE / 2, "client", "middle", 10, "ink", turned=True),
-        _text(SIDE / 2, SIDE + below - 6, "compared with", "middle", 10, "ink"),
-        f'<g transform="translate({SIDE + right + 8:.1f} 0)">{_bar(scale, label)}</g>',
+        _frame(clients, side),
+        _sets(clients, side),
+        *_names(names, side),
+        _text(-left + 9, side / 2, "client", "middle", 10, "ink", turned=True),
+        _text(side / 2, side + below - 6, "compared with", "middle", 10, "ink"),
+        f'<g transform="translate({side + right + 8:.1f} 0)">{_bar(scale, label)}</g>',
         "</g></svg>",
     ]
     return "".join(drawn), round(min(100.0, 100 * width / 633.6))
@@ -107,20 +108,22 @@ def _fill(level: int | None) -> str:
     return f"fill: var(--{colour}); fill-opacity: {abs(level) / LEVELS:.3f}"
 
 
-def _frame(clients: Clients, cell: float) -> str:
+def _frame(clients: Clients, side: float) -> str:
+    cell = side / len(clients)
     inner = "".join(
-        f"M0 {begin * cell:.1f}h{SIDE}M{begin * cell:.1f} 0v{SIDE}"
+        f"M0 {begin * cell:.1f}h{side:.1f}M{begin * cell:.1f} 0v{side:.1f}"
         for _, begin, _ in clients.blocks[1:]
     )
     return (
-        f'<path d="M0 0h{SIDE}v{SIDE}h-{SIDE}z" style="fill: none; stroke: var(--muted); '
-        'stroke-width: 0.8"/>'
+        f'<path d="M0 0h{side:.1f}v{side:.1f}h-{side:.1f}z" style="fill: none; '
+        'stroke: var(--muted); stroke-width: 0.8"/>'
         f'<path d="{inner}" style="fill: none; stroke: var(--ink); stroke-width: 0.7"/>'
     )
 
 
-def _sets(clients: Clients, cell: float) -> str:
+def _sets(clients: Clients, side: float) -> str:
     """A strip in the colour of each set of heads, and its name where there is room for it."""
+    cell = side / len(clients)
     made = []
     for heads, begin, end in clients.blocks:
         if not heads:
@@ -128,11 +131,11 @@ def _sets(clients: Clients, cell: float) -> str:
         top, tall = begin * cell, (end - begin) * cell
         colour = clients.colours[begin]
         made.append(
-            f'<path d="M{SIDE + 3:.1f} {top + 0.6:.1f}h5v{max(tall - 1.2, 0.6):.1f}h-5z" '
+            f'<path d="M{side + 3:.1f} {top + 0.6:.1f}h5v{max(tall - 1.2, 0.6):.1f}h-5z" '
             f'style="fill: {colour}"/>'
         )
         if tall >= 8.5:
-            made.append(_text(SIDE + 12, top + tall / 2, _short(heads), "start", 8.5, "ink"))
+            made.append(_text(side + 12, top + tall / 2, _short(heads), "start", 8.5, "ink"))
     return "".join(made)
 
 
@@ -140,13 +143,14 @@ def _short(heads: tuple[str, ...]) -> str:
     return shorten(listed(heads), 22)
 
 
-def _names(names: list[str], cell: float) -> list[str]:
+def _names(names: list[str], side: float) -> list[str]:
+    cell = side / max(len(names), 1)
     size = min(8.5, cell)
     made = []
     for place, name in enumerate(names):
         at = (place + 0.5) * cell
         made.append(_text(-4, at, name, "end", size, "muted"))
-        made.append(_text(at, SIDE + 4, name, "end", size, "muted", turned=True))
+        made.append(_text(at, side + 4, name, "end", size, "muted", turned=True))
     return made
 
 

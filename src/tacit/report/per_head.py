@@ -34,19 +34,22 @@ def section(result: Mapping[str, Any]) -> str:
     lines = _lines(result, "per_head")
     if heads is None or "personal" not in lines:
         return ""
-    holders = np.bincount([h for held in heads["holds"] for h in held], minlength=len(lines))
     names = [str(name) for name in heads["names"]]
+    holders = np.bincount([h for held in heads["holds"] for h in held], minlength=len(names))
     pixels = result["federation"].get("kind") == "segmentation"
-    what = "pixels" if pixels else "labels"
+    what, right = (
+        ("classes of pixels", "pixels that get their right class")
+        if pixels
+        else ("labels", "labels that are predicted right")
+    )
     said = paragraph(
-        f"Tasks work on {plural(len(names), 'head')}: groups of {what} that a task may or may not "
-        f"hold. Here are the {what} of each head that are predicted right, over all tasks that "
-        "work on it."
+        f"A head is a group of {what}; there are {count(len(names))} of them, and a task works on "
+        f"some. Here is the share of {right}, head by head, over all tasks that work on it."
     )
     tasks = [plural(int(n), "task") for n in holders]
     rows = [
         [name, held, *(ACCURACY.text(lines[line][k]) for line in lines)]
-        for k, (name, held) in enumerate(zip(names, tasks, strict=False))
+        for k, (name, held) in enumerate(zip(names, tasks, strict=True))
     ]
     titles = [LINES[line][0] for line in lines]
     listed = details("Heads in numbers", table(["head", "held by", *titles], rows))
@@ -81,10 +84,11 @@ def dots(names: list[str], tasks: list[str], lines: Mapping[str, list[float | No
     # The run's own marks lie on top of the others.
     for name in reversed(list(values)):
         words, colour, marker = LINES[name]
-        size = 62 if name == "personal" else 40
+        own = name == "personal"
+        # Hollow and larger: what lies at the same place as the run's own mark is still seen.
         ax.scatter(
-            values[name], place, s=size, color=colour, marker=marker, label=words, zorder=3,
-            alpha=0.9, linewidths=0,
+            values[name], place, s=44 if own else 84, marker=marker, label=words, zorder=3,
+            facecolors=colour if own else "none", edgecolors=colour, linewidths=0 if own else 1.7,
         )  # fmt: skip
     ax.set_yticks(place, [f"{shorten(n)} · {t}" for n, t in zip(names, tasks, strict=True)])
     for tick in ax.get_yticklabels():
@@ -114,7 +118,7 @@ def _labels(result: Mapping[str, Any], titles: list[str]) -> str:
     ]
     rows = [
         [label, head, *(ACCURACY.text(line[k]) for line in lines.values())]
-        for k, (label, head) in enumerate(zip(labels, owner, strict=False))
+        for k, (label, head) in enumerate(zip(labels, owner, strict=True))
     ]
     common = np.array([number(v) for v in lines["personal"]])
     undefined = int(sum(math.isnan(v) for v in common))

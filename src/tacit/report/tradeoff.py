@@ -41,7 +41,7 @@ def tradeoff(members: Sequence[Group]) -> Figure | None:
             x, y, yerr=bar, fmt=marker, color=colour, markersize=6.5, elinewidth=1.3,
             markeredgewidth=0,
         )  # fmt: skip
-        if x[-1] > place.right - 0.35 * place.width:
+        if x[-1] > place.right - 0.35 * place.width or place.single:
             ends.append((float(x[-1]), float(y[-1]), name, colour))
         else:  # far from the edge: a name beside its point is easier to find
             ax.annotate(
@@ -50,7 +50,8 @@ def tradeoff(members: Sequence[Group]) -> Figure | None:
             )  # fmt: skip
     _alone(ax, drawn)
     place.ticks(ax)
-    ax.set_xlabel("ε: smaller is more private")
+    if not place.single:
+        ax.set_xlabel("ε: smaller is more private")
     ax.set_ylabel(f"{kind.axis}\n{kind.better}")
     ax.margins(y=0.12)
     _labels(ax, ends, place.right)
@@ -72,6 +73,11 @@ class _Places:
         self.left = (self.zero if zero else self.low) - pad
         self.right = (self.infinite if infinite else self.high) + pad
         self.width = self.right - self.left
+
+    @property
+    def single(self) -> bool:
+        """Whether all stand in one place, beside each other: there is no axis then."""
+        return not self.finite and self.has_zero != bool(self.beyond)
 
     def of(self, epsilon: float) -> float:
         if epsilon <= 0:

@@ -70,7 +70,7 @@ REFUTED = State(
 EXCHANGED = State(
     "exchange",
     "red",
-    "exchange, no ε",
+    "exchange, no\N{NO-BREAK SPACE}ε",
     "No privacy between clients: models were exchanged through a curator",
     6,
 )
