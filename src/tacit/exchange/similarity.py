@@ -54,8 +54,8 @@ def distances(models: Tensor) -> Tensor:
     """Squared Euclidean distances of all pairs of models [n, d]: [n, n].
 
     Measured from one of them: models have most of their length in common, and differences of large
-    squares would be rounding. It is one of the shorter ones, because some may have run away. A model
-    whose square is no number is infinitely far from all others.
+    squares would be rounding. It is one of the shorter ones, because some may have run away. A
+    model whose square is no number is infinitely far from all others.
     """
     lengths = torch.linalg.vector_norm(models, dim=1)
     centred = models - models[lengths.argsort()[len(models) // 4]]
