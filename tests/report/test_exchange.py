@@ -89,7 +89,7 @@ def test_who_sees_what_and_how_many_kept_their_own(exchanged):
         "where fewer than 2 others would have a say in the mixture (min_peers = 2)",
     ):
         assert said in text, said
-    assert "Every one held something of another client." in section(exchanged())
+    assert "In none of them did a client get just its own model back." in section(exchanged())
     assert "where nobody else would have a say" in section(exchanged(kept=12, min_peers=1))
     alone = exchanged(kept=120)
     alone["exchange"]["weights"] = np.eye(6).tolist()
@@ -316,8 +316,8 @@ def test_scores_of_pixels_and_of_heads_have_words(exchanged):
 def test_pages_of_real_runs(method, warned):
     # Six tasks with three sets of heads: two tasks each, so a mixture of equals is a pair.
     run = tacit.train(
-        headed(6, validation=0.2, test=0.2), method, model="linear", rounds=2, seed=0, personalise="none",
-        baselines=False,
+        headed(6, validation=0.2, test=0.2), method, model="linear", rounds=2, seed=0,
+        personalise="none", baselines=False,
     )  # fmt: skip
     result = json.loads(json.dumps(run.to_json()))
     text = page(result)

@@ -62,7 +62,7 @@ def _who_sees(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
             "model back."
         )
     else:
-        words.append("Every one held something of another client.")
+        words.append("In none of them did a client get just its own model back.")
     if kept and least is not None:
         few = "nobody else" if least == 1 else f"fewer than {count(least)} others"
         words.append(

@@ -133,9 +133,10 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     part = metrics.get("part", "test")
     said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
     if baseline(result, "global"):
+        like = "cohorts and noise" if result.get("exchange") is None else "cohorts"
         said.append(
             "Alone, each task trains for as long as its own rows say. "
-            f"The one model for all tasks was trained with the {_like(result)} of this run."
+            f"The one model for all tasks was trained with the {like} of this run."
         )
     note = paragraph(" ".join(filter(None, said)), "note")
     alone = "" if tasks is not None else paragraph(
@@ -145,10 +146,6 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     return (
         "<h2>What the tasks got</h2>" + uncovered(result) + shown + note + alone + _others(result)
     )
-
-
-def _like(result: Mapping[str, Any]) -> str:
-    return "cohorts" if result.get("exchange") is not None else "cohorts and noise"
 
 
 def _won(tasks: Comparison) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tacit.report.clients import Clients, listed
 from tacit.report.plots import shorten
+from tacit.report.svg import css
 
 LEVELS = 24
 """Shades between nothing and full colour; the eye tells fewer apart."""
@@ -132,7 +133,7 @@ def _sets(clients: Clients, side: float) -> str:
         colour = clients.colours[begin]
         made.append(
             f'<path d="M{side + 3:.1f} {top + 0.6:.1f}h5v{max(tall - 1.2, 0.6):.1f}h-5z" '
-            f'style="fill: {colour}"/>'
+            f'style="fill: {css(colour)}"/>'
         )
         if tall >= 8.5:
             made.append(_text(side + 12, top + tall / 2, _short(heads), "start", 8.5, "ink"))

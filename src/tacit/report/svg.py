@@ -82,6 +82,11 @@ def _tag(tag: str, name: str) -> str:
     # Matplotlib measured with its own, wider font; versions differ in how they write it.
     tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
     tag = re.sub(r"(font: [^;\"]*?[\d.]+px )[^;\"]*", lambda f: f.group(1) + FONT, tag)
-    for colour, variable in _VARIABLES.items():
-        tag = tag.replace(colour, f"var(--{variable}, {colour})")
+    for colour in _VARIABLES:
+        tag = tag.replace(colour, css(colour))
     return tag
+
+
+def css(colour: str) -> str:
+    """A colour as the page has it, which differs in dark mode."""
+    return f"var(--{_VARIABLES[colour]}, {colour})" if colour in _VARIABLES else colour
