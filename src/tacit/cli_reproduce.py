@@ -13,7 +13,7 @@ from tacit.errors import TacitError
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Like pmtl/figure3 or mpmtl/figure6; see --list.")
+        str | None, typer.Argument(help="Like pmtl/figure3 or fedmtl/table3; see --list.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets.", envvar="TACIT_DATA")
@@ -23,7 +23,7 @@ def reproduce(
     ] = None,
     sets: Annotated[str | None, typer.Option(help="Only these data sets, with commas.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Repetitions; by default 3 (pmtl) or 20 (mpmtl).")
+        int | None, typer.Option(help="Repetitions; by default 3, or 20 for mpmtl.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     model: Annotated[str | None, typer.Option(help="Instead of the settings' model.")] = None,
@@ -31,6 +31,12 @@ def reproduce(
     noise_only: Annotated[
         bool, typer.Option("--noise-only", help="Only calibrate the noise, for another machine.")
     ] = False,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="No runs: the pages from what was run (fedmtl).")
+    ] = False,
+    limit: Annotated[
+        float | None, typer.Option(help="Begin no run after so many seconds (fedmtl).")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
 ) -> None:
     """A figure or table of a paper: CSV, plot, and a table beside the published one."""
@@ -54,6 +60,8 @@ def reproduce(
         device=device,
         model=model,
         noise_only=noise_only,
+        pages=pages,
+        limit=limit,
         say=lambda text: console.print(text, markup=False, highlight=False),
     )
     Console().print(f"[bold]Written[/bold] {page}", soft_wrap=True)

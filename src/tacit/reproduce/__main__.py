@@ -15,7 +15,7 @@ from tacit.reproduce import EXPERIMENTS, reproduce
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tacit.reproduce", description=__doc__)
-    parser.add_argument("name", nargs="?", help="like pmtl/figure3 or mpmtl/figure6")
+    parser.add_argument("name", nargs="?", help="like pmtl/figure3 or fedmtl/table3")
     parser.add_argument("--data", default=os.environ.get(VARIABLE), help="folder of data sets")
     parser.add_argument("--out", help="folder for the results; by default papers/<paper>")
     parser.add_argument("--sets", help="only these data sets, with commas")
@@ -24,6 +24,8 @@ def main() -> None:
     parser.add_argument("--model", help="in place of the model of the settings")
     parser.add_argument("--reduced", action="store_true", help="small, for two cores")
     parser.add_argument("--noise-only", action="store_true", help="calibrate the noise, no runs")
+    parser.add_argument("--pages", action="store_true", help="no runs, pages from the CSV (fedmtl)")
+    parser.add_argument("--limit", type=float, help="begin no run after so many seconds (fedmtl)")
     parser.add_argument("--list", action="store_true", help="show what can be reproduced")
     given = parser.parse_args()
     if given.list:
@@ -44,6 +46,8 @@ def main() -> None:
             device=given.device,
             model=given.model,
             noise_only=given.noise_only,
+            pages=given.pages,
+            limit=given.limit,
             say=functools.partial(print, flush=True),
         )
     except TacitError as error:

@@ -1,0 +1,160 @@
+"""What the runs say, in sentences that are computed from the files: none where runs are missing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from tacit.reproduce.fedmtl.contenders import ABLATIONS, SWEEP
+from tacit.reproduce.fedmtl.context import Context, Score, score_of
+from tacit.reproduce.fedmtl.evidence import guard_jobs, sweep_jobs
+from tacit.reproduce.fedmtl.grid import Cell, Job, Point
+
+FOUND: tuple[str, ...] = ()
+"""What there is to say about the runs in `papers/fedmtl` beyond that; shown in the index."""
+
+
+def table3(context: Context) -> list[str]:
+    """About each set in turn."""
+    about: tuple[Callable[[Context, str], str | None], ...] = (
+        position, alone, best, everyone, mixing, alike, thresholds, guard,
+    )  # fmt: skip
+    found = (say(context, key) for key in context.sets for say in about)
+    return [sentence for sentence in found if sentence]
+
+
+def position(context: Context, key: str) -> str | None:
+    """How much of FedAvg's low score is that heads were averaged by position."""
+    gap = paired(context, key, "fedavg", "fedavg-position")
+    if gap is None:
+        return None
+    return f"{key}: FedAvg gains {points(gap)} when heads are averaged by task, not by position."
+
+
+def alone(context: Context, key: str) -> str | None:
+    gaps = {
+        words: paired(context, key, name, "local")
+        for words, name in (("as published", "fedmtl"), ("ours", "fedmtl-ours"))
+    }
+    said = [f"{words} {points(gap)}" for words, gap in gaps.items() if gap is not None]
+    return f"{key}: FedMTL against training alone: {', '.join(said)}." if said else None
+
+
+def best(context: Context, key: str) -> str | None:
+    """Ours against FedAvg by task, on the same dealings."""
+    gap = paired(context, key, "fedmtl-ours", "fedavg")
+    if gap is None:
+        return None
+    return f"{key}: FedMTL, ours, against FedAvg by task: {points(gap)} (paired by dealing)."
+
+
+def everyone(context: Context, key: str) -> str | None:
+    """Whether telling clients apart helps at all: everybody weighs the same in FedMTL-G."""
+    gap = paired(context, key, "fedmtl-ours", "fedmtl-g")
+    if gap is None:
+        return None
+    return (
+        f"{key}: FedMTL, ours, against mixing everybody (FedMTL-G, statistics mixed): "
+        f"{points(gap)}."
+    )
+
+
+def mixing(context: Context, key: str) -> str | None:
+    """With how many others FedMTL as published mixes as the threshold rises."""
+    curves = _curves(context, context.chooser.jobs(key, ("fedmtl",), context.seeds, "D1"))
+    if not curves:
+        return None
+    last = len(curves[0]) - 1
+    said = []
+    for at in dict.fromkeys((1, (last + 1) // 2, last)):
+        peers, kept = (
+            statistics.mean(getattr(curve[at], name) for curve in curves)
+            for name in ("peers", "kept")
+        )
+        said.append(f"round {at} with {peers:.1f} others ({100 * kept:.0f} % with nobody)")
+    return f"{key}: FedMTL as published mixes a client's shared layers in {', '.join(said)}."
+
+
+def alike(context: Context, key: str) -> str | None:
+    """How similar clients are on average, beside the threshold they would have to reach."""
+    curves = _curves(context, context.chooser.jobs(key, ("fedmtl",), context.seeds, "D1"))
+    if not curves:
+        return None
+    first, last = (statistics.mean(c[k].similarity for c in curves) for k in (1, -1))
+    return (
+        f"{key}: the mean similarity of two clients is {first:.2f} after the first round and "
+        f"{last:.2f} after the last, where the threshold is 0.75 and 0.95."
+    )
+
+
+def thresholds(context: Context, key: str) -> str | None:
+    """The best fixed threshold by validation rows, and the highest one."""
+    found = {}
+    for z in SWEEP:
+        cells = context.done(sweep_jobs(context, key, z)) if key != "nyud2" else []
+        if cells:
+            found[z] = cells
+    if len(found) < 2:
+        return None
+    good = max(found, key=lambda z: statistics.mean(cell.validation for cell in found[z]))
+    high = max(found)
+    words = f"{key}: of fixed thresholds, validation rows prefer Z = {good:g}"
+    gap = _paired(found[good], found[high])
+    if good == high or gap is None:
+        return f"{words}, the highest."
+    return f"{words}: {points(gap)} on test rows against Z = {high:g}."
+
+
+def guard(context: Context, key: str) -> str | None:
+    if key != "lfwa":
+        return None
+    one, two = (context.done(guard_jobs(context, key, peers)) for peers in (1, 2))
+    gap = _paired(two, one)
+    if gap is None:
+        return None
+    given = 100 * statistics.mean(cell.revealed for cell in one)
+    return (
+        f"{key}: as published, {given:.0f} % of the answers give another client's model away up "
+        f"to one number; the guard against that changes accuracy by {points(gap)}."
+    )
+
+
+def figure8(context: Context, jobs: Callable[[str, str], Sequence[Job]]) -> list[str]:
+    """FedMTL against its ablations; `jobs(distribution, name)` are their runs."""
+    said = []
+    for distribution in ("D1", "D2"):
+        full = context.done(jobs(distribution, "FedMTL"))
+        gaps = {
+            name: gap
+            for name in ABLATIONS
+            if name != "FedMTL"
+            and (gap := _paired(full, context.done(jobs(distribution, name)))) is not None
+        }
+        if gaps:
+            low = min(gaps, key=lambda name: gaps[name].mean)
+            verdict = "no variant is better" if gaps[low].mean >= 0 else f"{low} is the best"
+            said.append(
+                f"{distribution}: {verdict}; FedMTL against it: {points(gaps[low])} (paired by "
+                "dealing)."
+            )
+    return said
+
+
+def paired(context: Context, key: str, first: str, second: str) -> Score | None:
+    """The first contender's test score minus the second's, on the same dealings."""
+    return _paired(context.cells(key, first), context.cells(key, second))
+
+
+def _paired(first: Sequence[Cell], second: Sequence[Cell]) -> Score | None:
+    other = {cell.seed: cell.score for cell in second}
+    return score_of(cell.score - other[cell.seed] for cell in first if cell.seed in other)
+
+
+def points(gap: Score) -> str:
+    spread = f" ± {100 * gap.sd:.1f}" if gap.seeds > 1 else ""
+    return f"{100 * gap.mean:+.1f}{spread} points"
+
+
+def _curves(context: Context, jobs: Sequence[Job]) -> list[list[Point]]:
+    found = [context.grid.curve(job) for job in jobs if context.grid.get(job) is not None]
+    return [curve for curve in found if len(curve) > 1]
