@@ -183,7 +183,10 @@ class Record:
         pairs = (shown.unsqueeze(1), shown)
         looked = not bool(self.similarity.isnan().all())
         gave = self.revealed.nonzero()
-        examples = [[names[i], names[j], int(self.revealed[i, j])] for i, j in gave[:10].tolist()]
+        # The plainest case of each receiver, and of those the plainest ten.
+        times, who = self.revealed.max(dim=1)
+        worst = [i for i in times.argsort(descending=True)[:10].tolist() if times[i] > 0]
+        examples = [[names[i], names[int(who[i])], int(times[i])] for i in worst]
         return {
             "shown": shown.tolist(),
             "weights": _rounded(self.weights[pairs]),
