@@ -18,6 +18,8 @@ from tacit.reproduce.fedmtl.sets import Plan
 
 GREEN, OCHRE, SKY, GREY = SERIES[2], SERIES[4], SERIES[5], SERIES[6]
 DOTS = (0, (1, 1.5))
+BANDS = 8
+"""Deviations of more curves than so many would cover each other."""
 Style = tuple[str, str, Any]
 """Colour, marker, line."""
 STYLES: dict[str, Style] = {
@@ -101,7 +103,7 @@ def thresholds(curves: Mapping[str, Sequence[tuple[float, float, float, float]]]
         right.plot(z, peers, **given)
         handles.append(Line2D([], [], label=f"{key} (stand-in)", **given))
     left.set_ylabel("test accuracy, % (± sd)")
-    right.set_ylabel("peers in the last round, mean over clients")
+    right.set_ylabel("peers in the last round")
     right.set_ylim(bottom=0)
     for ax in (left, right):
         ax.set_xlabel("threshold Z, the same in all rounds")
@@ -126,9 +128,9 @@ def over_rounds(
             }  # fmt: skip
             every = max(1, len(rounds) // 5)
             ax.plot(rounds, 100 * mean, markevery=(number % every, every), **given)
-            ax.fill_between(
-                rounds, 100 * (mean - sd), 100 * (mean + sd), color=colour, alpha=0.08, linewidth=0
-            )
+            if len(curves) <= BANDS:
+                low, high = 100 * (mean - sd), 100 * (mean + sd)
+                ax.fill_between(rounds, low, high, color=colour, alpha=0.1, linewidth=0)
             seen[method] = Line2D([], [], label=names[method], **given)
         ax.set_xlabel("round")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -151,10 +153,11 @@ def dealt(rows: Sequence[int], by_number: Sequence[int], by_head: Sequence[int])
     )
     for column, (name, x, y, values, labels) in enumerate(parts):
         ax = axes(fig, 1, 3, column + 1)
-        ax.bar(range(len(values)), values, color=(GAIN, LOSS, GREEN)[column], width=0.8)
+        ax.bar(range(1, len(values) + 1), values, color=(GAIN, LOSS, GREEN)[column], width=0.8)
         ax.grid(False, axis="x")
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         if labels:
-            ax.set_xticks(range(len(labels)), labels)
+            ax.set_xticks(range(1, len(labels) + 1), labels)
         ax.set_xlabel(x)
         ax.set_ylabel(y)
         ax.set_title(name, size=10, color=INK, loc="left")
@@ -169,8 +172,11 @@ def heat(task: np.ndarray, shared: np.ndarray, groups: Sequence[str]) -> Figure:
     named = (("(a) task layers: S of eq. 6", task), ("(b) shared layers: cosine", shared))
     for column, (name, matrix) in enumerate(named):
         ax = fig.add_subplot(1, 2, column + 1)
-        # One even hue from light to dark; small negative cosines are shown as none.
-        image = ax.imshow(matrix, cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+        # From the smallest to the largest of two clients: with one scale, either could be flat.
+        pairs = matrix[~np.eye(len(matrix), dtype=bool)]
+        image = ax.imshow(
+            matrix, cmap="cividis", vmin=pairs.min(), vmax=pairs.max(), interpolation="nearest"
+        )
         quiet(ax)
         ax.set_xticks(middle, groups)
         ax.set_yticks(middle, groups)

@@ -28,7 +28,7 @@ def position(context: Context, key: str) -> str | None:
     gap = paired(context, key, "fedavg", "fedavg-position")
     if gap is None:
         return None
-    return f"{key}: FedAvg gains {points(gap)} when heads are averaged by task, not by position."
+    return f"{key}: FedAvg with heads by task against heads by position: {points(gap)}."
 
 
 def alone(context: Context, key: str) -> str | None:
@@ -132,10 +132,10 @@ def figure8(context: Context, jobs: Callable[[str, str], Sequence[Job]]) -> list
         }
         if gaps:
             low = min(gaps, key=lambda name: gaps[name].mean)
-            verdict = "no variant is better" if gaps[low].mean >= 0 else f"{low} is the best"
+            verdict = "FedMTL is the best, then" if gaps[low].mean >= 0 else "the best is"
             said.append(
-                f"{distribution}: {verdict}; FedMTL against it: {points(gaps[low])} (paired by "
-                "dealing)."
+                f"{distribution}: {verdict} {low}; FedMTL against it: {points(gaps[low])} (paired "
+                "by dealing)."
             )
     return said
 

@@ -10,7 +10,7 @@ from tacit.errors import TacitError
 from tacit.reproduce.fedmtl import curves, groups, remarks, table3
 from tacit.reproduce.fedmtl.context import Context
 from tacit.reproduce.fedmtl.grid import CELLS, ROUNDS, Cell, Grid
-from tacit.reproduce.fedmtl.sets import CHOOSING, plan_of
+from tacit.reproduce.fedmtl.sets import CHOOSING, Plan
 from tacit.reproduce.grid import hardware, prepare_device
 
 FACES = ("lfwa", "facea")
@@ -86,11 +86,13 @@ def _made(name: str, context: Context) -> str:
         return "\n".join([*lines, "- No model is trained, and no rows are read."])
     cells = context.used()
     machines = sorted({cell.hardware for cell in cells}) or [hardware(context.grid.device)]
+    if any("CPU" not in machine for machine in machines):
+        lines[-1] = f"- Command: `{command} --device cuda`"
     minutes = sum(cell.seconds for cell in cells) / 60
     lines += [
-        f"- Hardware: {', '.join(machines)}; {len(cells)} runs of these sets are in "
-        f"[{CELLS}]({CELLS}), {minutes:.1f} minutes.",
-        *(f"- {line}" for line in map(_plan, _plans(context))),
+        f"- Hardware: {', '.join(machines)}; runs of these sets in "
+        f"[{CELLS}]({CELLS}): {len(cells)}, {minutes:.1f} minutes.",
+        *(f"- {_plan(context.plan(key))}" for key in _trained(context)),
     ]
     if name in ("fedmtl/figure2", "fedmtl/figure6"):
         lines += [f"- One run with seed 0 and step size {groups.LR:g}, fixed in advance."]
@@ -101,18 +103,17 @@ def _made(name: str, context: Context) -> str:
             f"- Settings are chosen by validation rows of another dealing (seed {CHOOSING}), mean "
             "of the last five rounds ([settings.csv](settings.csv)); test rows are looked at once, "
             "at the end, and not at all in those runs.",
-            "- Runs of each round: [rounds.csv](rounds.csv).",
+            "- Every round of every run: [rounds.csv](rounds.csv).",
         ]
     lines += ["- Nothing is private here: no noise, and the curator sees all models."]
     return "\n".join(lines)
 
 
-def _plans(context: Context) -> list[str]:
+def _trained(context: Context) -> list[str]:
     return [key for key in context.sets if any(cell.set == key for cell in context.used())]
 
 
-def _plan(key: str) -> str:
-    plan = plan_of(key)
+def _plan(plan: Plan) -> str:
     return (
         f"{plan.title}: {plan.clients} clients, {plan.model}, {plan.rounds} rounds with everyone, "
         f"{plan.local_steps} local steps of {plan.batch} rows."

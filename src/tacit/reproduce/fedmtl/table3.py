@@ -189,7 +189,8 @@ def _bars(
     if known:
         best = max(known, key=known.__getitem__)
         gap = own.mean - known[best]
-        lines.append(_verdict(f"{about}, the best: {title_of(best)}", "≥ 0 points", gap, 0.0))
+        what = f"{about}, best of the {len(known)} run: {title_of(best)}"
+        lines.append(_verdict(what, "≥ 0 points", gap, 0.0))
     return lines
 
 
