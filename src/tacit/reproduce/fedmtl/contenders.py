@@ -79,7 +79,7 @@ CONTENDERS: dict[str, Contender] = {
         "FedProx, heads by position", FedProx, {"pull": 0.1}, _ABOUT_1, position=True
     ),
     "fedprox": Contender("FedProx, heads by task", FedProx, {"pull": 0.1}, _ABOUT_1),
-    "mocha": Contender("MOCHA", MOCHA, {}, _grid(lr=(0.3,), pull=(0.01, 0.1))),
+    "mocha": Contender("MOCHA", MOCHA, {}, _grid(lr=(0.3,), pull=(0.01, 0.1, 1.0))),
     "fedfomo": Contender("FedFomo", FedFomo, {"peers": 5}, _grid(lr=(0.1, 0.3))),
     "fedamp": Contender(
         "FedAMP", FedAMP, {"pull": 0.1, "others": 1.0, "min_peers": 1},

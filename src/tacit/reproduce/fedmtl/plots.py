@@ -18,8 +18,8 @@ from tacit.reproduce.fedmtl.sets import Plan
 
 GREEN, OCHRE, SKY, GREY = SERIES[2], SERIES[4], SERIES[5], SERIES[6]
 DOTS = (0, (1, 1.5))
-BANDS = 8
-"""Deviations of more curves than so many would cover each other."""
+HEADS = {"T1": "#56b4e9", "T2": "#e69f00", "T3": "#cc79a7", "T4": "#4d4d4d"}
+"""Colours of figure 2 (a), none of them a group's."""
 Style = tuple[str, str, Any]
 """Colour, marker, line."""
 STYLES: dict[str, Style] = {
@@ -121,19 +121,17 @@ def over_rounds(
         ax = axes(fig, 1, len(panels), column + 1)
         for number, (method, points) in enumerate(curves.items()):
             colour, marker, line = styles[method]
-            rounds, mean, sd = (np.array(values) for values in zip(*points, strict=True))
+            # Without deviations, which would cover each other: tables have them.
+            rounds, mean, _ = (np.array(values) for values in zip(*points, strict=True))
             given: Any = {
                 "color": colour, "marker": marker, "linestyle": line, "linewidth": 1.6,
                 "markersize": 5.5, "markerfacecolor": colour if line == "-" else "white",
             }  # fmt: skip
             every = max(1, len(rounds) // 5)
             ax.plot(rounds, 100 * mean, markevery=(number % every, every), **given)
-            if len(curves) <= BANDS:
-                low, high = 100 * (mean - sd), 100 * (mean + sd)
-                ax.fill_between(rounds, low, high, color=colour, alpha=0.1, linewidth=0)
             seen[method] = Line2D([], [], label=names[method], **given)
         ax.set_xlabel("round")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         if column == 0:
             ax.set_ylabel("validation accuracy, %, mean over clients")
         ax.set_title(name, size=10, color=INK, loc="left")
@@ -197,19 +195,18 @@ def heat(task: np.ndarray, shared: np.ndarray, groups: Sequence[str]) -> Figure:
 def scatter(
     panels: Sequence[tuple[str, Sequence[dict[str, str]]]], groups: Sequence[str]
 ) -> Figure:
-    """Figure 2: points in the plane; colour and marker by group, the head beside task layers."""
+    """Figure 2: points in the plane; markers by group, colours by group or, in (a), by head."""
     fig = figure(11.4, 4.6)
     colours = (GAIN, LOSS, GREEN, SPENT, OCHRE, INK)
     for column, (name, points) in enumerate(panels):
         ax = axes(fig, 1, len(panels), column + 1)
         for point in points:
             k = int(point["group"][1:]) - 1
-            x, y = float(point["x"]), float(point["y"])
-            ax.plot(x, y, marker=MARKERS[k], color=colours[k], markersize=6.5, linestyle="",
-                    alpha=0.85, markeredgewidth=0)  # fmt: skip
-            if point["head"]:
-                ax.annotate(point["head"], (x, y), xytext=(4, 2), textcoords="offset points",
-                            size=6.5, color=MUTED)  # fmt: skip
+            ax.plot(
+                float(point["x"]), float(point["y"]), marker=MARKERS[k], markersize=6.5,
+                color=HEADS.get(point["head"], colours[k]), linestyle="", alpha=0.85,
+                markeredgewidth=0,
+            )  # fmt: skip
         ax.set_xlabel("t-SNE, first axis")
         ax.set_ylabel("t-SNE, second axis")
         ax.set_title(f"({'abc'[column]}) {name}", size=10, color=INK, loc="left")
@@ -217,8 +214,13 @@ def scatter(
         Line2D([], [], color=colours[k], marker=MARKERS[k], linestyle="", label=name)
         for k, name in enumerate(groups)
     ]
-    title = "Figure 2: layers of clients that trained alone (stand-in); small letters: the head"
-    return _legend(_titled(fig, title), handles, 6)
+    handles += [
+        Line2D([], [], color=colour, marker="|", markersize=11, markeredgewidth=5, linestyle="",
+               label=f"{head}, colour in (a)")
+        for head, colour in HEADS.items()
+    ]  # fmt: skip
+    title = "Figure 2: layers of clients that trained alone (stand-in)"
+    return _legend(_titled(fig, title), handles, 5)
 
 
 def _legend(fig: Figure, handles: Sequence[Line2D], columns: int) -> Figure:

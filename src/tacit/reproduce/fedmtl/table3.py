@@ -85,7 +85,7 @@ def _files(context: Context) -> None:
     panels = []
     for key in context.sets:
         ours = {name: context.score(key, name) for name in SHOWN[key]}
-        theirs = {name: published(name, key) for name in SHOWN[key]}
+        theirs = {name: published(name, key) for name in CONTENDERS}
         if any(ours.values()):
             panels.append((context.plan(key), ours, theirs))
     if panels:
