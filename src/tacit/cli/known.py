@@ -32,11 +32,16 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(described))
         return
-    table = Table("method", "what it does", "settings and defaults", show_lines=True)
+    table = Table("method", "channel", "what it does", "settings and defaults", show_lines=True)
     for name, about in described.items():
         settings = ", ".join(f"{key}={value}" for key, value in about["settings"].items())
-        table.add_row(name, about["about"], settings)
-    Console().print(table)
+        table.add_row(name, about["channel"], about["about"], settings)
+    console = Console()
+    console.print(table)
+    console.print(
+        "billboard: noisy sums, with a guarantee. exchange: a curator sees all models, and nothing "
+        "is protected between clients. nothing: every task by itself."
+    )
 
 
 def data_sets(
@@ -65,7 +70,7 @@ def data_sets(
         return
     table = Table("name", "what it is", "kind of target", "needs")
     for known in sources:
-        table.add_row(known.name, known.title, known.kind, known.needs)
+        table.add_row(known.name, known.title, known.kind, Text(known.needs))  # has brackets
     console = Console()
     console.print(table)
     console.print(

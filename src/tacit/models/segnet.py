@@ -30,19 +30,23 @@ class SegNet(nn.Module):
     """The shared layers: [n, channels, height, width] to [n, 64, height, width].
 
     `width` is how many channels the first stage and the result have, in place of 64; those of all
-    other stages are multiples of it.
+    other stages are multiples of it. `stages` is how often images are halved, in place of 5: what
+    small images and few steps need is the top of the network.
     """
 
-    def __init__(self, channels: int = 3, width: int = WIDTH) -> None:
+    def __init__(self, channels: int = 3, width: int = WIDTH, stages: int = len(_ENCODER)) -> None:
         super().__init__()
-        self.encoder = _stages(channels, width, _ENCODER)
-        self.decoder = _stages(_ENCODER[-1][-1] * width, width, _DECODER)
+        if not 1 <= stages <= len(_ENCODER):
+            raise TacitError(f"SegNet(stages={stages}): from 1 to {len(_ENCODER)} are possible")
+        self.encoder = _stages(channels, width, _ENCODER[:stages])
+        self.decoder = _stages(_ENCODER[stages - 1][-1] * width, width, _DECODER[-stages:])
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[2] % SHRINKS or x.shape[3] % SHRINKS:
+        shrinks = 2 ** len(self.encoder)
+        if x.shape[2] % shrinks or x.shape[3] % shrinks:
             raise TacitError(
-                f"SegNet halves images five times, but they are {x.shape[2]} x {x.shape[3]}: crop "
-                f"or scale them to sides divisible by {SHRINKS}"
+                f"SegNet halves images {len(self.encoder)} times, but they are {x.shape[2]} x "
+                f"{x.shape[3]}: crop or scale them to sides divisible by {shrinks}"
             )
         taken = []
         for stage in self.encoder:

@@ -66,13 +66,13 @@ TITLES = {name: own.title for name, own in CONTENDERS.items()}
 def curve_of(context: Context, jobs: Sequence[Job]) -> tuple[Curve, int]:
     """Mean validation score by round over the runs that are there, and how many they are."""
     done = [job for job in jobs if context.grid.get(job) is not None]
-    curves = [context.grid.curve(job) for job in done]
+    curves = [curve for curve in map(context.grid.curve, done) if curve]
     found = []
     for each in zip(*curves):
         score = score_of(point.validation for point in each)
         if score is not None:
             found.append((each[0].round, score.mean, score.sd))
-    return found, len(done)
+    return found, len(curves)
 
 
 def ablation_jobs(context: Context, distribution: Distribution, name: str) -> list[Job]:

@@ -97,7 +97,7 @@ class Bench:
             federation.to(self.device), method, made, None, Everyone(), rounds, randomness,
             self.device,
         )  # fmt: skip
-        if rounds < TRACED_ROUNDS:
+        if rounds < TRACED_ROUNDS or federation.kind == "segmentation":
             simulation._clients._trace_first = False
         if isinstance(simulation, Exchange):
             seen = Seen(*vars(simulation.record).values())
