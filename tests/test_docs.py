@@ -6,6 +6,9 @@ import importlib
 import re
 from pathlib import Path
 
+import pytest
+import torch
+
 import tacit
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +41,29 @@ def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
     assert run.guarantee.epsilon <= 2.0
     assert (tmp_path / "report.html").exists()
     assert run.metrics["baselines"].keys() == {"local", "global"}
+
+
+HEART = ROOT.parent / "shared" / "data" / "heart"
+
+
+@pytest.mark.skipif(not HEART.is_dir(), reason="needs the heart disease data of four hospitals")
+def test_the_four_hospitals_of_the_guide_exchange_models(tmp_path, monkeypatch):
+    """The curator finds the two that predict the same; only they are mixed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TACIT_DATA", str(HEART.parent))
+    (code,) = blocks("docs/exchange.md")
+    names: dict = {}
+    code = code.replace("rounds=40", "rounds=40, seed=0, baselines=False, personalise='none'")
+    exec(compile(code, "docs/exchange.md", "exec"), names)
+    run, hospitals = names["run"], names["hospitals"]
+    assert str(run.guarantee).startswith("exchange (no ε): protects nothing between clients")
+    same = [k for k in range(4) if hospitals.heads.of(k) == ("disease",)]
+    similarity = run.simulation.record.similarity
+    assert len(same) == 2 and similarity[same[0], same[1]] > 0.95
+    others = similarity[~torch.eye(4, dtype=torch.bool)].sort().values
+    assert others[-3] < 0.9  # the pair counts twice, and nobody else comes near
+    assert run.exchange["revealed"]["receivers"] == 2
+    assert "could work out" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_experiment_of_the_guide_is_a_valid_one(tmp_path):

@@ -247,7 +247,7 @@ def test_settings_come_from_validation_rows_of_another_dealing(tmp_path):
     assert made.chooser.choice("facea", "fedmtl") is None  # chosen on facea itself
     choose(made, "nyud2", best=0)
     rate = made.chooser.choice("nyud2", "fedmtl-ours")
-    assert rate is not None and rate.settings["lr"] == 0.05
+    assert rate is not None and rate.settings["lr"] == 0.1
     assert {job.rounds for job in made.chooser._tries("nyud2", "local")} == {10}
     made.chooser.write()
     assert len(read(tmp_path / "settings.csv")) > len(CONTENDERS)
