@@ -144,3 +144,42 @@ def test_spread_puts_one_number_on_every_part(plain):
     for value, part in zip((9.0, 1.0, 2.0, 3.0), model.parts, strict=True):
         wanted[part] = value
     assert torch.equal(found, wanted)
+
+
+def outcomes(path, gap: str = "") -> None:
+    """Four sites of 20 rows; site 0 never wrote down angina, site 1 never disease."""
+    lines = ["site,age,disease,angina"]
+    for site in range(4):
+        for row in range(20):
+            disease, angina = row % 2, row // 2 % 2
+            cells = [gap if site == 1 else disease, gap if site == 0 else angina]
+            lines.append(",".join(map(str, [f"s{site}", row / 20, *cells])))
+    path.write_text("\n".join(lines))
+
+
+def test_a_table_with_empty_cells_says_by_itself_who_predicts_what(tmp_path):
+    path = tmp_path / "sites.csv"
+    outcomes(path)
+    table = {"task": "site", "target": ["disease", "angina"], "kind": "multilabel"}
+    made = tacit.data.load(path, heads="labels", **table)
+    assert made.heads is not None and made.heads.names == ("disease", "angina")
+    held = [made.heads.of(k) for k in range(4)]
+    assert held == [("disease",), ("angina",), ("disease", "angina"), ("disease", "angina")]
+    for part in PARTS:
+        missing = made.part(part).y.isnan()
+        task = torch.arange(4).repeat_interleave(made.part(part).counts)
+        assert torch.equal(missing, ~made.heads.holds[task])
+    run = tacit.train(
+        made, tacit.FedMTL(lr=0.5), model="linear", rounds=2, seed=0, baselines=False,
+        personalise="none",
+    )  # fmt: skip
+    assert run.predict([[0.5]], ["s0"]).shape == (1, 2)
+
+
+def test_empty_target_cells_are_refused_where_nobody_said_that_they_may_be(tmp_path):
+    path = tmp_path / "sites.csv"
+    outcomes(path)
+    with pytest.raises(TacitError, match="has no target in column 'disease'.*kind='multilabel'"):
+        tacit.data.load(path, task="site", target=["disease", "angina"])
+    with pytest.raises(TacitError, match="has no target in column 'disease'"):
+        tacit.data.load(path, task="site", target="disease")

@@ -135,15 +135,19 @@ class Federation:
         return self._with(made)
 
     def with_heads(
-        self, groups: Mapping[str, Sequence[str]], holds: Mapping[str, Sequence[str]]
+        self,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        holds: Mapping[str, Sequence[str]] | None = None,
     ) -> Federation:
         """The same rows, but each task predicts only some of the labels.
 
-        `groups` gives each head the labels it predicts, `holds` each task the heads it works on.
-        Labels in no group are left out; those of heads that a task does not hold are forgotten.
+        `groups` gives each head the labels it predicts (by default every label is a head), `holds`
+        each task the heads it works on (by default those that it has training labels for). Labels
+        in no group are left out; those of heads that a task does not hold are forgotten.
         """
         if self.kind != "multilabel" or self.heads is not None:
             raise TacitError("heads are groups of the labels of a multilabel federation: load one")
+        groups = {label: [label] for label in self.labels} if groups is None else groups
         number = {label: k for k, label in enumerate(self.labels)}
         unknown = next((n for group in groups.values() for n in group if n not in number), None)
         if unknown is not None or not all(groups.values()):
@@ -156,7 +160,7 @@ class Federation:
         heads = Heads(
             tuple(groups),
             tuple(map(len, groups.values())),
-            holding(tuple(groups), self.names, holds),
+            holding(tuple(groups), self.names, self._labelled(groups) if holds is None else holds),
         )
         seen = heads.holds.repeat_interleave(torch.tensor(heads.outputs), dim=1)
         parts = {}
@@ -167,6 +171,18 @@ class Federation:
             parts[name] = replace(rows, y=y)
         labels = tuple(self.labels[k] for k in order)
         return replace(self, **parts, heads=heads, labels=labels, outputs=len(labels))
+
+    def _labelled(self, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """The heads that each task has any training label for."""
+        task = torch.arange(len(self)).repeat_interleave(self.train.counts)
+        seen = torch.zeros(len(self), len(self.labels), dtype=torch.bool)
+        rows, columns = (~self.train.y.isnan()).nonzero(as_tuple=True)
+        seen[task[rows], columns] = True
+        known = [dict(zip(self.labels, row, strict=True)) for row in seen.tolist()]
+        return {
+            name: [head for head, labels in groups.items() if any(had[n] for n in labels)]
+            for name, had in zip(self.names, known, strict=True)
+        }
 
     def through(self, name: str) -> Federation:
         """The same rows seen through a fixed public representation (`tacit.features`)."""

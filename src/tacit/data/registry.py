@@ -168,15 +168,27 @@ FILES = {
 """Every kind of file that holds a federation by itself."""
 
 
-def load(name_or_path: str | Path, *, represent: str | None = None, **options: Any) -> Federation:
+def load(
+    name_or_path: str | Path,
+    *,
+    represent: str | None = None,
+    heads: str | None = None,
+    **options: Any,
+) -> Federation:
     """A federation by name (see `sources`) or from a .csv, .csv.gz, .parquet or .npz file.
 
     Options are those of the function that reads it: `from_table` for tables (which need `task` and
     `target`), `from_arrays` for .npz, the generator's sizes and seed, or `path` and more for a
     data set in a folder. Without `path` such a folder is looked for under $TACIT_DATA. With
-    `represent` rows are seen through a fixed public representation (`tacit.features`).
+    `represent` rows are seen through a fixed public representation (`tacit.features`). With
+    `heads="labels"` every label is a head of its own, and a task works on those that it has labels
+    for (`Federation.with_heads`).
     """
+    if heads is not None and heads != "labels":
+        # An option of this name belongs to the data set itself.
+        options["heads"] = heads
     federation = _load(str(name_or_path), options)
+    federation = federation.with_heads() if heads == "labels" else federation
     return federation if represent is None else federation.through(represent)
 
 

@@ -56,7 +56,8 @@ def from_table(
     ----------
     table : path of a .csv, .csv.gz or .parquet file; a pandas or polars DataFrame; a mapping.
     task : the column that names the task of each row.
-    target : the column to predict, or several columns with two values each (multilabel).
+    target : the column to predict, or several columns with two values each (multilabel; cells may
+        be empty where `kind="multilabel"` is said).
     features, drop : columns to use, or columns not to use; by default all others are used.
     categorical : columns of numbers that are really categories.
 
@@ -73,11 +74,10 @@ def from_table(
         columns, task, targets, features=features, drop=drop, categorical=categorical
     )
     names = _task_names(columns, task)
-    encoded = [_target_values(columns, name) for name in targets]
     if len(targets) == 1:
-        y, label_names = encoded[0], None
+        y, label_names = _target_values(columns, targets[0])[0], None
     else:
-        y = np.stack([_zero_one(v, n) for v, n in zip(encoded, targets, strict=True)], axis=1)
+        y = np.stack([_zero_one(columns, name, kind == "multilabel") for name in targets], axis=1)
         label_names = targets
     x, matrix_names = schema.matrix(columns)
     return assemble(
@@ -108,20 +108,28 @@ def _task_names(table: Table, task: str) -> np.ndarray:
     return names
 
 
-def _target_values(table: Table, name: str) -> np.ndarray:
+def _target_values(
+    table: Table, name: str, may_miss: bool = False, remedy: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The cells of a target column, and which of them are gaps."""
     cells = clean(table.column(name), name)
     gaps = missing(cells)
-    if gaps.any():
+    if gaps.any() and (not may_miss or gaps.all()):
         raise TacitError(
             f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
-            f"({_rows(gaps)} in all); fill it in or remove the row"
+            f"({_rows(gaps)} in all); fill it in or remove the row{remedy}"
         )
     numbers = numeric_or_none(table, name, "correct the cell or choose another target")
-    return cells if numbers is None else numbers
+    return (cells if numbers is None else numbers), gaps
 
 
-def _zero_one(values: np.ndarray, name: str) -> np.ndarray:
-    return encode(values, "binary", f"column {name!r}").y
+def _zero_one(table: Table, name: str, may_miss: bool) -> np.ndarray:
+    """One of several targets; where missing labels were said to be fine, they are NaN."""
+    remedy = ", or pass kind='multilabel' (--kind multilabel), where labels may be missing"
+    values, gaps = _target_values(table, name, may_miss, "" if may_miss else remedy)
+    y = np.full(len(values), np.nan)
+    y[~gaps] = encode(values[~gaps], "binary", f"column {name!r}").y
+    return y
 
 
 def _rows(which: np.ndarray) -> str:

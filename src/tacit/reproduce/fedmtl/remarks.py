@@ -24,8 +24,8 @@ FOUND: tuple[str, ...] = (
     "would be a further release.",
     "With two domains (FaceA) and two heads each, thresholds do help a little as long as "
     "statistics stay with their clients: FedMTL is the best of its variants, as in the paper, by "
-    "less than a standard deviation. With a random number of heads (D2) mixing everybody (FedMTL-G) "
-    "is better by 2.6 points.",
+    "less than a standard deviation. With a random number of heads (D2) mixing everybody "
+    "(FedMTL-G) is better by 2.6 points.",
     "Two domains do not show in the task layers here: photographs and negatives with the same "
     "heads are as similar (0.99) as clients of one domain. The paper's figure 6 tells CelebA and "
     "LFWA apart.",
