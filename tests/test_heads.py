@@ -179,7 +179,7 @@ def test_a_table_with_empty_cells_says_by_itself_who_predicts_what(tmp_path):
 def test_empty_target_cells_are_refused_where_nobody_said_that_they_may_be(tmp_path):
     path = tmp_path / "sites.csv"
     outcomes(path)
-    with pytest.raises(TacitError, match="has no target in column 'disease'.*kind='multilabel'"):
+    with pytest.raises(TacitError, match=r"has no target in column 'disease'.*kind='multilabel'"):
         tacit.data.load(path, task="site", target=["disease", "angina"])
     with pytest.raises(TacitError, match="has no target in column 'disease'"):
         tacit.data.load(path, task="site", target="disease")
