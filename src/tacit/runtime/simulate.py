@@ -80,7 +80,9 @@ class Simulation:
         self.stopped: str | None = None
         traced = method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
         together = Together(self._client, trace=traced, single=method.channel != "billboard")
-        self._clients: Together = model.traced.setdefault(("client", method), together)
+        if traced:  # for further runs with this model; it holds on to this one
+            together = model.traced.setdefault(("client", method), together)
+        self._clients: Together = together
         self._contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
