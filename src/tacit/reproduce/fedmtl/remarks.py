@@ -17,8 +17,8 @@ FOUND: tuple[str, ...] = (
     "Most of that gap is not about similarity. Once a head is averaged among those who hold it, "
     "FedAvg is above FedMTL as published on LFWA's stand-in and level with it on FaceA's. There, "
     "only heads differ, not what is to be learned: whoever is left out by the threshold takes rows "
-    "away. At the last threshold two others are left of 59, and in the sweep of thresholds accuracy "
-    "falls with the clients that are left out.",
+    "away. At the last threshold two others are left of 59, and in the sweep of thresholds "
+    "accuracy falls with the clients that are left out.",
     "What FedMTL gains over FedAvg by task (*ours*: threshold 0, chosen on validation rows) it "
     "gains by mixing the statistics of BatchNorm with the layers they belong to: FedMTL-G with "
     "mixed statistics is level with it. FedAvg on the billboard cannot do that, because statistics "
