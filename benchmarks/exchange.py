@@ -1,8 +1,9 @@
 """Twenty rounds of FedMTL: 60 clients with two heads each, LeNet, all trained together.
 
-Beside it the same clients on the same batches one after another, with plain PyTorch modules; the
-curator's part is left out there, which favours it. And the curator alone: similarities of all
-pairs of clients, with the assignment solved for each.
+Beside it the same clients on the same batches one after another, with plain PyTorch modules: their
+training alone, and the whole round, where models are stacked, mixed with the same weights, and
+loaded again. And the curator alone: similarities of all pairs of clients, with the assignment
+solved for each.
 
     python benchmarks/exchange.py                  # two cores
     python benchmarks/exchange.py --device cuda
@@ -12,15 +13,17 @@ from __future__ import annotations
 
 import argparse
 import copy
+import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.data.arrays import from_arrays
-from tacit.exchange import similarity
+from tacit.exchange import mixed, similarity
 from tacit.federation import Federation
 from tacit.local.batches import draw
 from tacit.local.losses import multilabel
@@ -53,7 +56,7 @@ def together(federation: Federation, method: FedMTL, rounds: int, device: str) -
     return prepare(federation, method, model, None, Everyone(), rounds, Randomness.of(0), place)
 
 
-def one_after_another(federation: Federation, method: FedMTL, simulation: Simulation):
+def one_after_another(federation: Federation, method: FedMTL, simulation: Any):
     """The training of a round, client by client, as one would write it without tacit."""
     start = simulation.model.module(simulation.model.start, simulation.model.buffers)
     modules = [copy.deepcopy(start).to(simulation.device) for _ in federation.names]
@@ -72,7 +75,14 @@ def one_after_another(federation: Federation, method: FedMTL, simulation: Simula
                 (rows * batches.weight[number, step]).sum().backward()
                 optimiser.step()
 
-    return train, modules
+    def mix(round: int) -> None:
+        models = torch.stack([_flat(module) for module in modules])
+        uploads = simulation._uploads(every, models, round)
+        after = mixed(simulation.method.answer(uploads, {}).weights, uploads, every)[:, 0]
+        for module, vector in zip(modules, after, strict=True):
+            torch.nn.utils.vector_to_parameters(vector, module.parameters())
+
+    return train, mix, modules
 
 
 def seconds(work: Callable[[], object], device: str) -> float:
@@ -106,22 +116,31 @@ def main() -> None:
     simulation = together(federation, method, given.rounds, device)
     first = seconds(lambda: rounds_of(simulation, 1), device)
     # The first round alone is the same in both, so the models must agree after it.
-    train, modules = one_after_another(federation, method, simulation)
+    train, mix, modules = one_after_another(federation, method, simulation)
     train(0)
     check = together(federation, FedMTL(lr=0.01, shared="own", heads="own"), given.rounds, device)
     rounds_of(check, 1)
     ours = check.personal(torch.arange(2, device=device))[0]
     theirs = torch.stack([_flat(module) for module in modules[:2]])
     print(f"largest difference of parameters after one round: {(ours - theirs).abs().max():.1e}")
-    few = max(1, given.rounds // 5)
-    alone = seconds(lambda: [train(round) for round in range(few)], device) / few
-    rest = seconds(lambda: rounds_of(simulation, given.rounds - 1), device)
-    per_round = rest / max(1, given.rounds - 1)
+    # Taking turns, because a shared machine is faster in one minute than in the next.
+    times = [
+        (
+            seconds(lambda: rounds_of(simulation, 1), device),
+            seconds(lambda: train(round), device),  # noqa: B023
+            seconds(lambda: mix(round), device),  # noqa: B023
+        )
+        for round in range(1, given.rounds)
+    ]
+    per_round, alone, mixing = (statistics.median(column) for column in zip(*times, strict=True))
+    rest = sum(each[0] for each in times)
     print(f"{CLIENTS} clients, LeNet, {method.steps} steps of {method.rows} rows, on {device}:")
     print(f"  first round, with tracing: {first:.2f} s; then {1000 * per_round:.0f} ms each")
     print(f"  {given.rounds} rounds: {first + rest:.1f} s, curator included")
-    print(f"  one after another, training alone: {1000 * alone:.0f} ms a round")
-    print(f"  ratio after the first round: {alone / per_round:.1f}")
+    print(f"  one after another: {1000 * alone:.0f} ms to train, {1000 * mixing:.0f} ms to mix")
+    print(
+        f"  ratio: {(alone + mixing) / per_round:.2f}; their training alone: {alone / per_round:.2f}"
+    )
     for clients, heads in ((60, 8), (200, 8)):
         layers = torch.randn(clients, heads, 2505, device=device)
         layers += 2 * torch.randn(2505, device=device)  # alike, so that assignments are needed

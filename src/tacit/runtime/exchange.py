@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ from tacit.local.together import Together
 from tacit.methods.base import Board, State
 from tacit.methods.exchange import ExchangeMethod
 from tacit.runtime.attendance import Attendance
-from tacit.runtime.simulate import Public, Simulation
+from tacit.runtime.simulate import Public, Simulation, chunk_bytes
 
 CURATOR = "curator."
 """Names of what the curator remembers begin so in a checkpoint."""
+MIXED = 8
+"""Answers are mixed in larger chunks than models train in: it is one product."""
 SHOWN = 120
 """Pictures of who learns from whom have at most so many tasks."""
 
@@ -38,26 +40,29 @@ class Exchange(Simulation):
         memory = self.method.memory(tasks)
         self.memory = {name: value.to(self.device) for name, value in memory.items()}
         self.record = Record.blank(tasks, self.device)
+        self._kept_room = self.model.start.new_empty(0, self._contribution_size)
         self._receivers = Together(self._received, trace=False, single=True)
         self._rehearse_answer()
 
     def _round(self, board: Board) -> Board:
         cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
         cohort = cohort[self._since[cohort] <= board.round]
-        public, trained, sent = self._public(board), [], []
-        for tasks, states, vectors in self._trained(board, public, cohort):
+        public, trained = self._public(board), []
+        vectors = self._room(len(cohort))
+        for tasks, states, sent in self._trained(board, public, cohort):
+            begin = sum(len(some) for some, _ in trained)
+            vectors[begin : begin + len(tasks)] = sent
             trained.append((tasks, states))
-            sent.append(vectors)
         if not trained:
             return dataclasses.replace(board, round=board.round + 1)
         cohort = torch.cat([tasks for tasks, _ in trained])
-        vectors = torch.cat(sent)
         stays = self._attendance.stays(cohort, board.round, self.randomness)
         # A model whose square is no number would spoil all it is mixed into: it is not accepted.
         finite = torch.linalg.vector_norm(vectors, dim=1).isfinite()
         self.channel.dropped += int((stays & ~finite).sum())
         here = stays & finite
-        uploads = self._uploads(cohort[here], vectors[here], board.round)
+        accepted = vectors if bool(here.all()) else vectors[here]
+        uploads = self._uploads(cohort[here], accepted, board.round)
         if len(uploads):
             answer = self.method.answer(uploads, self.memory)
             self.memory |= answer.memory
@@ -66,6 +71,12 @@ class Exchange(Simulation):
         for tasks, states in trained:
             self.store.put(tasks, states)
         return dataclasses.replace(board, round=board.round + 1)
+
+    def _room(self, tasks: int) -> Tensor:
+        """Where uploads are put: the same memory in every round, because fresh pages are slow."""
+        if len(self._kept_room) < tasks:
+            self._kept_room = self.model.start.new_empty(tasks, self._contribution_size)
+        return self._kept_room[:tasks]
 
     def _uploads(self, tasks: Tensor, vectors: Tensor, round: int) -> Uploads:
         heads, size = self.federation.heads, self.model.size
@@ -89,19 +100,31 @@ class Exchange(Simulation):
         here: Tensor,
     ) -> list[tuple[Tensor, State]]:
         """The states of all tasks, after those that are here made something of their answers."""
-        place = here.long().cumsum(0) - 1  # of a task among the uploads
+        answers = self._answers(uploads, answer)
         begin, after = 0, []
         for tasks, states in trained:
-            span = slice(begin, begin + len(tasks))
+            there = here[begin : begin + len(tasks)].nonzero().squeeze(1)
             begin += len(tasks)
-            there = here[span].nonzero().squeeze(1)
             if len(there):
-                vectors = mixed(answer.weights, uploads, place[span][there])
-                own = {name: value[there] for name, value in states.items()}
+                sent = [next(answers) for _ in range(len(there))]
+                vectors = torch.stack(sent) if len(sent) > 1 else sent[0].unsqueeze(0)
+                whole = len(there) == len(tasks)
+                own = states if whole else {name: v[there] for name, v in states.items()}
                 new = self._receivers(public, (own, vectors, self._judged(tasks[there])))
-                states = {name: v.index_copy(0, there, new[name]) for name, v in states.items()}
+                states = (
+                    new
+                    if whole
+                    else {name: v.index_copy(0, there, new[name]) for name, v in states.items()}
+                )
             after.append((tasks, states))
         return after
+
+    def _answers(self, uploads: Uploads, answer: Answer) -> Iterator[Tensor]:
+        """What each client that is here is sent, in their order; mixed for many at a time."""
+        length = 4 * answer.weights.shape[0] * uploads.vectors.shape[1]
+        many = max(1, chunk_bytes(self.device) * MIXED // max(1, length))
+        for receivers in torch.arange(len(uploads), device=self.device).split(many):
+            yield from mixed(answer.weights, uploads, receivers)
 
     def _judged(self, tasks: Tensor) -> Batches:
         """All validation rows of these tasks as one batch, if clients judge with them."""

@@ -293,7 +293,7 @@ class Simulation:
         row = max(1, few[0].numel())
         work = method.workspace(rows, self.model.size)
         task_bytes = 4 * (rows * (row * method.steps + activations) + work)
-        chunk = max(1, _chunk_bytes(self.device) // task_bytes)
+        chunk = max(1, chunk_bytes(self.device) // task_bytes)
         if chunk < WORTH_MAPPING and self.device.type == "cpu" and method.channel != "billboard":
             chunk = 1  # see `Together`, `single`
         cohort = max(1, round(self.channel.sampler.expected(len(self.federation))))
@@ -353,12 +353,12 @@ class Simulation:
     def rows_at_once(self) -> int:
         """How many rows are predicted at a time."""
         row_bytes = 4 * (math.prod(self.federation.input_shape) + 64 + self._activations)
-        return max(1, _chunk_bytes(self.device) // row_bytes)
+        return max(1, chunk_bytes(self.device) // row_bytes)
 
     @property
     def models_at_once(self) -> int:
         """How many models predict at a time: they are copied out of the table, and stacked."""
-        return max(1, _chunk_bytes(self.device) // (12 * self.model.size))
+        return max(1, chunk_bytes(self.device) // (12 * self.model.size))
 
     @property
     def test_part(self) -> Part:
@@ -414,5 +414,5 @@ def _no_better_for(curve: list[dict[str, Any]]) -> int:
     return len(losses) - 1 - losses.index(min(losses))
 
 
-def _chunk_bytes(device: torch.device) -> int:
+def chunk_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else CPU_CHUNK_BYTES
