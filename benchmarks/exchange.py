@@ -138,9 +138,8 @@ def main() -> None:
     print(f"  first round, with tracing: {first:.2f} s; then {1000 * per_round:.0f} ms each")
     print(f"  {given.rounds} rounds: {first + rest:.1f} s, curator included")
     print(f"  one after another: {1000 * alone:.0f} ms to train, {1000 * mixing:.0f} ms to mix")
-    print(
-        f"  ratio: {(alone + mixing) / per_round:.2f}; their training alone: {alone / per_round:.2f}"
-    )
+    whole, part = (alone + mixing) / per_round, alone / per_round
+    print(f"  ratio: {whole:.2f}; of their training alone to our whole round: {part:.2f}")
     for clients, heads in ((60, 8), (200, 8)):
         layers = torch.randn(clients, heads, 2505, device=device)
         layers += 2 * torch.randn(2505, device=device)  # alike, so that assignments are needed
