@@ -175,3 +175,15 @@ def test_noise_of_a_head_grows_as_its_holders_get_fewer():
     holders = [60, *federation.heads.holders.tolist()]
     for spread, count in zip(spreads, holders, strict=True):
         assert spread == pytest.approx(2.0 / count, rel=0.35)  # 33 numbers in the smallest part
+
+
+def test_fedrep_shares_the_body_and_no_head(federation):
+    """All heads stay with their task: the billboard has the shared part and nothing else."""
+    simulation = quick(federation, tacit.FedRep(**SGD)).simulation
+    assert len(simulation.board["body"]) == simulation.model.parts[0].stop
+    found = simulation.personal(torch.arange(len(federation)))[0]
+    for head, part in enumerate(simulation.model.parts[1:]):
+        moved = (found[:, part] != simulation.model.start[part]).any(dim=1)
+        assert torch.equal(moved, federation.heads.holds[:, head])
+    with pytest.raises(tacit.TacitError, match="leave head_layers out"):
+        quick(federation, tacit.FedRep(**SGD, head_layers=2))

@@ -75,6 +75,11 @@ class FlatModel:
         return list(begins.items())
 
     @property
+    def headed(self) -> bool:
+        """Whether it is a body with a layer for each head."""
+        return any(slot.name.startswith("heads.") for slot in self._parameters)
+
+    @property
     def parts(self) -> list[slice]:
         """The shared part of the flat vector, then each head's (of `tacit.models.MultiHead`).
 

@@ -46,7 +46,14 @@ class FedRep(BillboardMethod):
         return self.head_steps + self.local_steps
 
     def _body(self, model: FlatModel) -> int:
-        """How many of the parameters come before the head."""
+        """How many of the parameters come before the head, or before all of several heads."""
+        if model.headed:
+            if self.head_layers != 1:
+                raise TacitError(
+                    f"FedRep(head_layers={self.head_layers}): the model has heads of its own, and "
+                    "they stay with each task; leave head_layers out"
+                )
+            return model.parts[0].stop
         begins = [begin for _, begin in model.layers]
         if len(begins) <= self.head_layers:
             raise TacitError(

@@ -215,7 +215,7 @@ class Simulation:
     def _next(self, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
         board = Board(*public)
-        if self._per_holder is not None and mean.numel() % self.model.size == 0:
+        if self._per_holder is not None and self._contribution_size == self.model.size:
             mean = (mean.reshape(-1, self.model.size) * self._per_holder).reshape(-1)
         return self._server.step(board, self.method.publish(board, mean))
 
