@@ -1,0 +1,74 @@
+"""Real numbers as integers of a ring: value · 2^fraction, rounded, modulo 2^bits.
+
+| ring  | numbers         | rounding error of a number |
+|-------|-----------------|----------------------------|
+| 2^32  | below 1 (±)     | 2⁻¹⁷                       |
+| 2^64  | below 1024 (±)  | 2⁻³³                       |
+
+These leave room for one product with a weight in [0, 1] of `WEIGHT` bits, when weights add up to
+one: |Σ pⱼ wⱼ| is below the range again, so the sum cannot wrap around. Nothing is cut off on the
+way; who puts the shares together divides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.errors import TacitError
+from tacit.secure.sharing import Words
+
+MARGIN = 2.0**-9
+"""Part of the range that is kept free, so that rounding cannot leave it."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """How numbers are written in a ring of `bits`."""
+
+    bits: int
+    fraction: int
+    """Bits after the point of a number."""
+    weight: int
+    """Bits after the point of a weight that numbers are multiplied with."""
+
+    @property
+    def word(self) -> Words:
+        return np.uint32 if self.bits == 32 else np.uint64
+
+    @property
+    def range(self) -> float:
+        """Numbers must stay below this in magnitude."""
+        return 2.0 ** (self.bits - 1 - self.fraction - self.weight)
+
+    @property
+    def error(self) -> float:
+        """How far a number is at most from what it is written as."""
+        return 2.0 ** -(self.fraction + 1)
+
+    def encode(self, values: np.ndarray, what: str = "a number") -> np.ndarray:
+        """As words; refuses what does not fit, before anything is sent."""
+        values = np.asarray(values, dtype=np.float64)
+        largest = float(np.abs(values).max(initial=0.0))
+        if not largest < self.range * (1 - MARGIN):
+            raise TacitError(
+                f"{what} is {largest:.3g}, but shares of {self.bits} bits hold numbers below "
+                f"{self.range:g}: {self._remedy()}"
+            )
+        scaled = np.rint(values * 2.0**self.fraction).astype(np.int64)
+        return scaled.astype(np.uint64).astype(self.word)
+
+    def decode(self, words: np.ndarray, *, product: bool = False) -> np.ndarray:
+        """As numbers; `product` if they were multiplied with weights."""
+        signed = words.view(np.int32 if self.bits == 32 else np.int64)
+        fraction = self.fraction + (self.weight if product else 0)
+        return signed.astype(np.float64) * 2.0**-fraction
+
+    def _remedy(self) -> str:
+        if self.bits == 32:
+            return "use bits=64, or a smaller step size"
+        return "the model has run away; use a smaller step size"
+
+
+RINGS = {32: Fixed(32, 16, 15), 64: Fixed(64, 32, 21)}
