@@ -10,6 +10,7 @@
 | `sharing`       | additive shares: all but one are seeds                                 |
 | `kernels`       | products of integer matrices that wrap around                          |
 | `links`         | messages between parties; in one process, or over TLS (`tls`)          |
+| `job`           | one thing that servers do together: who uploads, computes, learns      |
 | `engine`        | what servers can compute on shares                                     |
 | `additive`      | … with a dealer: any P ≥ 2 servers, up to P − 1 of them may collude    |
 | `replicated`    | … without: three servers, of which no two collude                      |

@@ -9,10 +9,8 @@ and how long it is. Anything else is a fault of the sender, and ends the round w
 from __future__ import annotations
 
 import queue
-import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -114,35 +112,3 @@ class _InMemory(Links):
                 f"sent {found!r} of {len(raw)} bytes where {label!r} of {len(into)} was expected",
             )
         into[:] = raw
-
-
-def run_parties(
-    programs: Mapping[str, Callable[[Links], Any]], patience: float = PATIENCE
-) -> dict[str, Any]:
-    """Run parties side by side in one process, and return what each of them returns.
-
-    If one fails, the others are told, and the first cause is raised.
-    """
-    mesh = Mesh(list(programs), patience)
-    results: dict[str, Any] = {}
-    failures: list[tuple[str, BaseException]] = []
-
-    def work(name: str, program: Callable[[Links], Any]) -> None:
-        try:
-            results[name] = program(mesh.links[name])
-        except BaseException as error:
-            failures.append((name, error))
-        finally:
-            mesh.stop(name)
-
-    threads = [
-        threading.Thread(target=work, args=item, name=item[0], daemon=True)
-        for item in programs.items()
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0][1]
-    return results

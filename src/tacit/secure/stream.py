@@ -36,7 +36,7 @@ class Stream:
 
     def fill(self, out: np.ndarray) -> np.ndarray:
         """Overwrite a contiguous array with the next words of the stream."""
-        raw = memoryview(out).cast("B") if out.size else memoryview(b"")
+        raw = memoryview(out.data).cast("B") if out.size else memoryview(b"")
         for begin in range(0, len(raw), len(_ZEROS)):
             some = raw[begin : begin + len(_ZEROS)]
             self._encryptor.update_into(_ZEROS[: len(some)], some)

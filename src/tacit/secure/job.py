@@ -1,0 +1,147 @@
+"""One thing that servers do together for clients: a round of FedMTL, or one noisy sum.
+
+    coordinator ──► job (public: who, which shapes, which settings) ──► servers, dealer, clients
+    client      ──► upload ──► servers: serve ──► collect ──► client
+                               dealer:  deal  ──►  servers
+                               servers  ──► conclude ──► coordinator (only what may be opened)
+
+The same functions run as threads of one process (`InProcess`) and as processes (`remote`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from tacit.errors import TacitError
+from tacit.secure.links import PATIENCE, Links, Mesh
+
+COORDINATOR, DEALER = "coordinator", "dealer"
+
+
+def server_name(index: int) -> str:
+    return f"server-{index}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(ABC):
+    """What is public about it; all parties have to agree on every field."""
+
+    kind: ClassVar[str]
+    servers: int
+    clients: tuple[str, ...]
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Fresh for every round, so that nothing of one round passes in another."""
+
+    @property
+    def dealer(self) -> bool:
+        """Whether a dealer takes part."""
+        return False
+
+    @property
+    def names(self) -> list[str]:
+        """The servers, and the dealer if there is one."""
+        return [server_name(i) for i in range(self.servers)] + [DEALER] * self.dealer
+
+    @abstractmethod
+    def upload(self, links: Links, secret: Any) -> None:
+        """A client hands in what it has."""
+
+    @abstractmethod
+    def serve(self, links: Links, index: int) -> None:
+        """A server's part."""
+
+    def deal(self, links: Links) -> None:
+        """The dealer's part."""
+
+    def collect(self, links: Links) -> Any:
+        """What a client is answered."""
+        return None
+
+    def conclude(self, links: Links) -> Any:
+        """What the coordinator learns."""
+        return None
+
+    def work(self, links: Links) -> None:
+        """The part of the server, or of the dealer, whose links these are."""
+        if links.name == DEALER:
+            self.deal(links)
+        else:
+            self.serve(links, self.names.index(links.name))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job."""
+
+    answers: dict[str, Any]
+    """What each client was answered."""
+    opened: Any
+    """What the coordinator learned."""
+    sent: dict[str, int]
+    """Bytes that each party sent; all clients together are `clients`."""
+
+
+class Servers(Protocol):
+    """Where servers run."""
+
+    def run(self, job: Job, secret_of: Mapping[str, Any]) -> Outcome:
+        """Do a job for clients with these secrets; raises `PartyError` if a party fails."""
+        ...
+
+
+@dataclass
+class InProcess:
+    """Servers, dealer and clients as threads of this process, for simulation and tests."""
+
+    patience: float = PATIENCE
+    watch: Callable[[Mesh], None] = lambda mesh: None
+    """Is shown the links before anything is sent, where a test wants to listen."""
+
+    def run(self, job: Job, secret_of: Mapping[str, Any]) -> Outcome:
+        mesh = Mesh([COORDINATOR, *job.names, *job.clients], self.patience)
+        self.watch(mesh)
+        links = mesh.links
+        for name in job.clients:  # links inside a process hold any number of messages
+            job.upload(links[name], secret_of[name])
+        with _threads(job, mesh) as failed:
+            try:
+                answers = {name: job.collect(links[name]) for name in job.clients}
+                opened = job.conclude(links[COORDINATOR])
+            except TacitError as error:
+                failed.append(error)
+                answers, opened = {}, None
+        if failed:
+            raise failed[0]
+        sent = {name: links[name].sent_bytes.total() for name in job.names}
+        sent["clients"] = sum(links[name].sent_bytes.total() for name in job.clients)
+        return Outcome(answers, opened, sent)
+
+
+@contextmanager
+def _threads(job: Job, mesh: Mesh) -> Iterator[list[BaseException]]:
+    """Run servers and dealer meanwhile; yields what went wrong, the first cause first."""
+    failed: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            job.work(mesh.links[name])
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            mesh.stop(name)
+
+    threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in job.names]
+    for thread in threads:
+        thread.start()
+    yield failed
+    for thread in threads:
+        thread.join()
