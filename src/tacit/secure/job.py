@@ -58,6 +58,7 @@ class Job(ABC):
 
     def deal(self, links: Links) -> None:
         """The dealer's part."""
+        raise TacitError(f"a job of kind {self.kind!r} has no dealer")
 
     def collect(self, links: Links) -> Any:
         """What a client is answered."""
