@@ -1,0 +1,298 @@
+"""FedMTL's curator on shares: no server learns a model, a task, a size or who is like whom.
+
+Sen & Borcea 2024, Algorithm 1; `methods.fedmtl` has the paper's equations in the clear.
+
+| step           | on shares                                                                       |
+|----------------|---------------------------------------------------------------------------------|
+| client         | task layers in `slots` of equal length, zeros in those it does not need; which  |
+|                | head a slot is, as 0 or 1; layers once more with length one; rows, threshold    |
+| similarity     | products of the layers of length one are cosines: no root, no division          |
+| assignment     | the best mapping of slots for every pair; a slot of zeros is worth nothing      |
+| weights        | below the threshold 0; times rows; divided by the row's sum; `min_peers`        |
+| map            | slots to heads                                                                  |
+| shared layers, | weights × uploads, never cut off: each client puts its own answer together and  |
+| task layers    | divides                                                                         |
+
+What differs from the plain curator, and how much: cosines are exact to about 2·10⁻⁵ (layers of
+length one are rounded to 1/23000), so `SLACK` is left at thresholds; weights are exact to about 2⁻¹⁵
+(32 bits) or 2⁻²⁰ (64), numbers as `fixed` says. Uploads are differences from the public start, which
+leaves more bits, and because weights add up to one exactly, the start comes back exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tacit.errors import TacitError
+from tacit.secure.assignment import best_total
+from tacit.secure.engine import Engine
+from tacit.secure.fixed import RINGS, Fixed
+from tacit.secure.job import COORDINATOR, DEALER, Job, server_name
+from tacit.secure.kernels import matmul
+from tacit.secure.links import Links
+from tacit.secure.uploads import Array, Received, Route, Trust
+from tacit.secure.weights import normalised
+
+UNIT = 23_000
+"""What length one is written as: its square is below 2²⁹, so cosines fit into 32 bits."""
+CUT = 9
+"""Bits that are cut off cosines, so that totals compare faster."""
+SCALE = UNIT**2 / 2**CUT
+"""What a cosine of one is written as while totals are compared."""
+SLACK = 1e-4
+"""So far below its threshold a similarity still passes, because cosines are rounded."""
+MOST_ROWS = 1 << 20
+MOST_SLOTS = 10
+"""Mappings of more slots are too many to be tried."""
+REPORT_BYTES = 2048
+
+Choice = Literal["similar", "everyone", "own"]
+
+
+@dataclass(frozen=True)
+class Secret:
+    """What a client has: nothing of it leaves in the clear."""
+
+    rows: np.ndarray
+    """Shared layers (and what is mixed like them), less the public start: [columns]."""
+    layers: dict[int, np.ndarray]
+    """The task layers of the heads it holds."""
+    start: dict[int, np.ndarray]
+    """What everybody began these heads with."""
+    size: int
+    """Training rows."""
+    least: float
+    """Similarity below which others do not count (Z)."""
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What a client is answered."""
+
+    rows: np.ndarray
+    """Less the public start, like what it sent."""
+    layers: np.ndarray
+    """[heads, length], less the public start; zeros for heads it does not hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedMTLJob(Job):
+    """One round, as far as it is public."""
+
+    kind = "fedmtl"
+    trust: Trust
+    bits: int
+    columns: int
+    heads: int
+    slots: int
+    """How many task layers a client uploads: what is more than it has is zeros."""
+    length: int
+    """Of the longest task layer."""
+    shared: Choice = "similar"
+    mixes_heads: Choice = "similar"
+    min_peers: int = 2
+    chunk: int = 1 << 15
+
+    def __post_init__(self) -> None:
+        if self.trust == "replicated" and self.servers != 3:
+            raise TacitError("trust='replicated' needs exactly 3 servers")
+        if self.slots > MOST_SLOTS and "similar" in (self.shared, self.mixes_heads):
+            raise TacitError(
+                f"{self.slots} task layers for each client are too many to be matched on shares: "
+                f"at most {MOST_SLOTS}"
+            )
+
+    @property
+    def dealer(self) -> bool:
+        return self.trust == "dealer"
+
+    @property
+    def fixed(self) -> Fixed:
+        return RINGS[self.bits]
+
+    @property
+    def _route(self) -> Route:
+        servers = tuple(server_name(i) for i in range(self.servers))
+        return Route(self.trust, servers, DEALER, self.clients)
+
+    @property
+    def _arrays(self) -> list[Array]:
+        word, layer = self.fixed.word, (self.slots, self.length)
+        return [
+            Array("numbers", (self.slots * self.heads + 3,), np.uint64),
+            Array("directions", layer, np.uint32),
+            Array("task layers", layer, word),
+            Array("shared layers", (self.columns,), word),
+        ]
+
+    # The client.
+
+    def upload(self, links: Links, secret: Secret) -> None:
+        held = sorted(secret.layers)
+        if len(held) > self.slots:
+            raise TacitError(
+                f"{links.name} holds {len(held)} heads, but there are {self.slots} slots"
+            )
+        if not 1 <= secret.size <= MOST_ROWS:
+            raise TacitError(f"{links.name} has {secret.size} rows: 1 to {MOST_ROWS} can be shared")
+        layers = np.zeros((self.slots, self.length))
+        directions = np.zeros((self.slots, self.length))
+        heads = np.zeros((self.slots, self.heads), np.uint64)
+        for slot, head in enumerate(held):
+            layer = np.asarray(secret.layers[head], np.float64)
+            norm = np.linalg.norm(layer)
+            layers[slot, : len(layer)] = layer - secret.start[head]
+            directions[slot, : len(layer)] = layer / norm if norm > 0 else 0.0
+            heads[slot, head] = 1
+        need = max(1, round((secret.least - SLACK) * len(held) * SCALE))
+        own = round(len(held) * SCALE)
+        numbers = np.concatenate([heads.reshape(-1), np.array([secret.size, need, own], np.uint64)])
+        what = f"a parameter of {links.name}"
+        arrays = [
+            numbers,
+            np.rint(directions * UNIT).astype(np.int64).astype(np.uint64).astype(np.uint32),
+            self.fixed.encode(layers, what),
+            self.fixed.encode(secret.rows, what),
+        ]
+        self._route.send(links, arrays, self._arrays)
+
+    def collect(self, links: Links) -> Mixed:
+        servers, word = self._route.servers, self.fixed.word
+        rows = np.zeros(self.columns, word)
+        for begin in range(0, self.columns, self.chunk):
+            part = rows[begin : begin + self.chunk]
+            for name in servers:
+                part += links.receive(name, "shared layers", part.shape, word)
+        layers = np.zeros((self.heads, self.length), word)
+        for name in servers:
+            layers += links.receive(name, "task layers", layers.shape, word)
+        decode = self.fixed.decode
+        return Mixed(decode(rows, product=True), decode(layers, product=True))
+
+    # The servers, and the dealer with them.
+
+    def serve(self, links: Links, index: int) -> None:
+        engine = self._compute(links)
+        report = {"seconds": engine.seconds, "rounds": engine.rounds}
+        links.send(COORDINATOR, "report", json.dumps(report).encode().ljust(REPORT_BYTES))
+
+    def deal(self, links: Links) -> None:
+        self._compute(links)
+
+    def conclude(self, links: Links) -> dict[str, Any]:
+        """How long servers took for what: it depends on shapes alone."""
+        return {
+            name: json.loads(links.receive(name, "report", (REPORT_BYTES,)).tobytes())
+            for name in self._route.servers
+        }
+
+    def _compute(self, links: Links) -> Engine:
+        engine = self._route.engine(links)
+        with engine.phase("upload"):
+            received = Received(links, self._route)
+            numbers, directions, layers = (
+                received.shares(i, kind) for i, kind in enumerate(self._arrays[:3])
+            )
+            rows = received.rows(3, self._arrays[3])
+        heads = numbers[..., :-3].reshape(engine.copies, -1, self.slots, self.heads)
+        size, need, own = (numbers[..., i] for i in (-3, -2, -1))
+        totals = None
+        if "similar" in (self.shared, self.mixes_heads):
+            totals = self._totals(engine, directions)
+        with engine.phase("weights"):
+            weights = self._weights(engine, totals, heads, size, need, own)
+        word = self.fixed.word
+        with engine.phase("map"):
+            place = np.swapaxes(heads, 2, 3).astype(word)
+            by_head = engine.product(place, layers, matmul)  # [copies, n, heads, length]
+        with engine.phase("shared layers"):
+            for part in engine.mixed(weights[:, 0].astype(word), rows, self.chunk):
+                self._answer(links, "shared layers", part)
+        with engine.phase("task layers"):
+            each = np.ascontiguousarray(np.swapaxes(by_head, 1, 2))
+            part = engine.product(weights[:, 1:].astype(word), each, matmul, final=True)
+            self._answer(links, "task layers", np.swapaxes(part, 0, 1))
+        return engine
+
+    def _answer(self, links: Links, label: str, parts: np.ndarray) -> None:
+        if links.name != DEALER:
+            for client, part in zip(self.clients, parts):
+                links.send(client, label, part)
+
+    def _totals(self, engine: Engine, directions: np.ndarray) -> np.ndarray:
+        """How much of client i's layers has a like in client j, in `SCALE`: [n, n], 64 bits."""
+        n, k = len(self.clients), self.slots
+        one, other = np.triu_indices(n, 1)
+        with engine.phase("similarity"):
+            flat = directions.reshape(engine.copies, n * k, self.length)
+            cosines = engine.product(flat, flat, lambda x, y: matmul(x, y.T))
+            cosines = cosines.reshape(-1, n, k, n, k).transpose(0, 1, 3, 2, 4)
+            worth = engine.truncate(cosines[:, one, other], CUT)
+            worth = engine.relu(worth, 22)  # two that point apart do not count
+        with engine.phase("assignment"):
+            bits = 2 + int(np.ceil(np.log2(k * SCALE)))
+            best = engine.widen(best_total(engine, worth, bits))
+        totals = engine.zeros((n, n), np.uint64)
+        totals[:, one, other] = totals[:, other, one] = best
+        return totals
+
+    def _weights(
+        self,
+        engine: Engine,
+        totals: np.ndarray | None,
+        heads: np.ndarray,
+        size: np.ndarray,
+        need: np.ndarray,
+        own: np.ndarray,
+    ) -> np.ndarray:
+        """[1 + heads, n, n]: of the shared layers, and of each head."""
+        n = len(self.clients)
+        choices = {}
+        for choice in {self.shared, self.mixes_heads}:
+            choices[choice] = self._scores(engine, choice, totals, need, own)
+        score, passes = choices[self.shared]
+        head_score, head_passes = choices[self.mixes_heads]
+        holds = heads.sum(axis=2, dtype=np.uint64)  # [copies, n, heads]
+        sizes = engine.multiply(holds, size[..., None])
+        sizes = np.concatenate([size[:, None, None], np.swapaxes(sizes, 1, 2)[:, :, None]], axis=1)
+        scores = np.concatenate(
+            [score[:, None], np.broadcast_to(head_score[:, None], (len(score), self.heads, n, n))],
+            axis=1,
+        )
+        scores = engine.multiply(scores, sizes)
+        peers = engine.product(head_passes, holds, matmul)
+        peers = np.concatenate(
+            [passes.sum(axis=2, dtype=np.uint64)[:, None], np.swapaxes(peers, 1, 2)], axis=1
+        )
+        enough = engine.public(np.full((1 + self.heads, n), self.min_peers, np.uint64))
+        keeps = engine.nonnegative(peers - enough, 32)
+        everyone = engine.public(np.ones((1, n), np.uint64))
+        keeps = engine.multiply(keeps, np.concatenate([everyone, np.swapaxes(holds, 1, 2)], axis=1))
+        largest = n * self.slots * SCALE * 1.02 * MOST_ROWS
+        return normalised(engine, scores, keeps, largest, self.fixed.weight)
+
+    def _scores(
+        self,
+        engine: Engine,
+        choice: Choice,
+        totals: np.ndarray | None,
+        need: np.ndarray,
+        own: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """S before sizes, [n, n]; and who of the others passes, as 0 or 1."""
+        n = len(self.clients)
+        eye = np.eye(n, dtype=np.uint64)
+        if choice == "own":
+            return engine.public(eye), engine.public(np.zeros_like(eye))
+        if choice == "everyone":
+            return engine.public(np.ones_like(eye)), engine.public(1 - eye)
+        assert totals is not None
+        passes = engine.nonnegative(totals - need[..., None], 40) * (1 - eye)
+        score = engine.multiply(totals, passes)
+        diagonal = np.arange(n)
+        score[..., diagonal, diagonal] = own
+        return score, passes

@@ -1,0 +1,163 @@
+"""Products of matrices of words that wrap around, and words as planes of bits.
+
+No BLAS multiplies integers. With numba the loops below run at the speed of the processor's integer
+units; without it, words are cut into limbs of 16 bits whose products are exact in double precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+try:
+    import numba
+except ImportError:  # exact all the same, and several times slower
+    numba = None
+
+TILE = 1024
+"""Columns that are worked on at a time: a tile of all rows stays in the processor's cache."""
+
+
+def _products(word: Any, jit: Any) -> Any:
+    @jit
+    def four(c, a0, a1, a2, a3, b0, b1, b2, b3):
+        for j in range(len(c)):
+            c[j] = word(
+                c[j] + word(a0 * b0[j]) + word(a1 * b1[j]) + word(a2 * b2[j]) + word(a3 * b3[j])
+            )
+
+    @jit
+    def one(c, a0, b0):
+        for j in range(len(c)):
+            c[j] = word(c[j] + word(a0 * b0[j]))
+
+    @jit
+    def multiply_add(a, b, start, out):
+        rows, inner = a.shape
+        columns = out.shape[1]
+        whole = inner - inner % 4
+        for begin in range(0, columns, TILE):
+            end = min(columns, begin + TILE)
+            for k in range(0, whole, 4):
+                b0 = b[k, start + begin : start + end]
+                b1 = b[k + 1, start + begin : start + end]
+                b2 = b[k + 2, start + begin : start + end]
+                b3 = b[k + 3, start + begin : start + end]
+                for i in range(rows):
+                    four(
+                        out[i, begin:end],
+                        a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3],
+                        b0, b1, b2, b3,
+                    )  # fmt: skip
+            for k in range(whole, inner):
+                for i in range(rows):
+                    one(out[i, begin:end], a[i, k], b[k, start + begin : start + end])
+
+    return multiply_add
+
+
+def _transposing(jit: Any) -> tuple[Any, Any]:
+    @jit
+    def split(words, planes):
+        lanes = planes.shape[0]
+        for block in range(planes.shape[1]):
+            count = min(8, len(words) - 8 * block)
+            for lane in range(lanes):
+                byte = np.uint64(0)
+                for i in range(count):
+                    word = np.uint64(words[8 * block + i])
+                    byte |= ((word >> np.uint64(lane)) & np.uint64(1)) << np.uint64(i)
+                planes[lane, block] = byte
+
+    @jit
+    def join(planes, words):
+        for i in range(len(words)):
+            word = np.uint64(0)
+            for lane in range(planes.shape[0]):
+                byte = np.uint64(planes[lane, i >> 3])
+                bit = (byte >> np.uint64(i & 7)) & np.uint64(1)
+                word |= bit << np.uint64(lane)
+            words[i] = word
+
+    return split, join
+
+
+_KERNELS: dict[Any, Any] = {}
+if numba is not None:
+    _jit = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+    _KERNELS[np.uint32] = _products(numba.uint32, _jit)
+    _KERNELS[np.uint64] = _products(numba.uint64, _jit)
+    _split, _join = _transposing(_jit)
+
+
+def multiply_add(a: np.ndarray, b: np.ndarray, out: np.ndarray, start: int = 0) -> None:
+    """out += a @ b[:, start : start + columns of out]; all contiguous, of the same unsigned type."""
+    kernel = _KERNELS.get(out.dtype.type)
+    if kernel is not None:
+        kernel(a, b, start, out)
+    else:
+        out += limb_product(a, b[:, start : start + out.shape[1]])
+
+
+def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b, over any leading axes."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = np.ascontiguousarray(np.broadcast_to(a, (*lead, *a.shape[-2:])))
+    b = np.ascontiguousarray(np.broadcast_to(b, (*lead, *b.shape[-2:])))
+    out = np.zeros((*lead, a.shape[-2], b.shape[-1]), a.dtype)
+    flat = out.reshape(-1, *out.shape[-2:])
+    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), flat)
+    for one, other, product in pairs:
+        multiply_add(one, other, product)
+    return out
+
+
+def limb_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b by double-precision products of 16-bit limbs: exact for up to 2²¹ terms."""
+    limbs = a.dtype.itemsize // 2
+    parts = [[_limb(matrix, i) for i in range(limbs)] for matrix in (a, b)]
+    total = np.zeros((a.shape[0], b.shape[1]), np.uint64)
+    for i in range(limbs):
+        for j in range(limbs - i):
+            total += (parts[0][i] @ parts[1][j]).astype(np.uint64) << np.uint64(16 * (i + j))
+    return total.astype(a.dtype)
+
+
+def _limb(matrix: np.ndarray, number: int) -> np.ndarray:
+    return ((matrix >> matrix.dtype.type(16 * number)) & matrix.dtype.type(0xFFFF)).astype(float)
+
+
+def planes(words: np.ndarray, lanes: int) -> np.ndarray:
+    """The lowest bits of words [n], lane by lane and packed: u8 [lanes, ⌈n/8⌉]."""
+    if numba is None:
+        shifts = np.arange(lanes, dtype=words.dtype)[:, None]
+        bits = ((words[None] >> shifts) & words.dtype.type(1)).astype(np.uint8)
+        return np.packbits(bits, axis=1, bitorder="little")
+    found = np.empty((lanes, -(-len(words) // 8)), np.uint8)
+    _split(words, found)
+    return found
+
+
+def joined(packed: np.ndarray, count: int, dtype: Any) -> np.ndarray:
+    """Words [count] from planes, the lowest bits first."""
+    if numba is None:
+        bits = np.unpackbits(packed, axis=1, count=count, bitorder="little").astype(dtype)
+        shifts = np.arange(len(packed), dtype=dtype)[:, None]
+        return np.bitwise_or.reduce(bits << shifts, axis=0).astype(dtype)
+    found = np.empty(count, dtype)
+    _join(packed, found)
+    return found
+
+
+def prefer_wide_vectors() -> None:
+    """Let loops use the processor's widest vectors (a third faster): for a process of our own.
+
+    It changes how numba compiles everything after it, so a library must not do it on import.
+    """
+    if numba is not None:
+        from llvmlite import binding
+
+        features = binding.get_host_cpu_features()
+        features["prefer-256-bit"] = False
+        numba.config.CPU_FEATURES = features.flatten()
