@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from tacit.errors import TacitError
 from tacit.secure.links import PATIENCE, Links, Mesh
@@ -78,6 +78,15 @@ class Job(ABC):
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
 
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> Self:
+        """What `to_json` described, perhaps after a journey as text, where tuples become lists."""
+        return cls(**{key: _tuples(value) for key, value in described.items() if key != "kind"})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -89,6 +98,8 @@ class Outcome:
     """What the coordinator learned."""
     sent: dict[str, int]
     """Bytes that each party sent; all clients together are `clients`."""
+    statistics: dict[str, Any] = field(default_factory=dict)
+    """What each server process says about its part: see `session`."""
 
 
 class Servers(Protocol):

@@ -1,0 +1,148 @@
+"""One TLS connection to a party whose name is known, and frames on it.
+
+    magic 4 │ job 16 │ number 8 │ bytes of label 2 │ bytes of payload 8 │ label │ payload
+
+A reader says what it expects; anything else ends the round before the payload is read, so a wrong
+length cannot make it reserve memory. TLS already refuses bytes that were changed, left out or
+replayed; job and number say the same once more, where a party itself mixes things up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import struct
+from typing import Any
+
+from tacit.secure.links import PartyError
+
+MAGIC = b"tct1"
+HEADER = struct.Struct("!4s16sQHQ")
+NO_JOB = bytes(16)
+"""Stands in frames that come before a job is agreed upon."""
+LONGEST_LABEL = 1000
+MOST_JSON = 1 << 24
+TOGETHER = 1 << 14
+"""Payloads up to this many bytes travel in the same record as their header."""
+STEP = 1 << 18
+"""Bytes that must get through within the patience."""
+
+
+class Channel:
+    """Frames to and from one party. Only one thread at a time may use it."""
+
+    def __init__(self, sock: ssl.SSLSocket, peer: str) -> None:
+        self.sock, self.peer = sock, peer
+        self.job = NO_JOB
+        self._sent = self._received = 0
+        self._head = bytearray(HEADER.size)
+
+    def write(self, label: str, raw: memoryview, patience: float | None) -> None:
+        """Send one frame; every part of it must get through within the patience."""
+        name = label.encode()
+        head = HEADER.pack(MAGIC, self.job, self._sent, len(name), len(raw)) + name
+        self._sent += 1
+        try:
+            self.sock.settimeout(patience)
+            if len(raw) <= TOGETHER:
+                self.sock.sendall(b"".join((head, raw)))
+                return
+            self.sock.sendall(head)
+            for begin in range(0, len(raw), STEP):
+                self.sock.sendall(raw[begin : begin + STEP])
+        except TimeoutError:
+            raise PartyError(self.peer, f"took nothing of {label!r} for {patience:g} s") from None
+        except (OSError, ValueError) as error:
+            raise PartyError(self.peer, f"{_ending(error)} before it took {label!r}") from None
+
+    def read_into(self, label: str, into: memoryview, patience: float | None) -> None:
+        """Read the payload of the next frame, which must have this label and length."""
+        found, length = self._read_head(label, patience)
+        if found != label or length != len(into):
+            raise PartyError(
+                self.peer,
+                f"sent {found!r} of {length} bytes where {label!r} of {len(into)} was expected",
+            )
+        self._fill(into, label, patience)
+
+    def write_json(self, label: str, content: dict[str, Any], patience: float | None) -> None:
+        self.write(label, memoryview(json.dumps(content).encode()), patience)
+
+    def read_json(
+        self, label: str, patience: float | None, most: int = MOST_JSON
+    ) -> dict[str, Any]:
+        """The next frame, which must have this label and hold a JSON object of at most `most`."""
+        found, length = self._read_head(label, patience)
+        if found != label or length > most:
+            raise PartyError(
+                self.peer,
+                f"sent {found!r} of {length} bytes where {label!r} of at most {most} was expected",
+            )
+        raw = bytearray(length)
+        self._fill(memoryview(raw), label, patience)
+        try:
+            content = json.loads(raw)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise PartyError(self.peer, f"sent a {label!r} that is no JSON object")
+        return content
+
+    def cut(self) -> None:
+        """End the connection; whoever waits on it, here or there, notices at once."""
+        # The shutdown of SSLSocket would go on without encryption.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _read_head(self, label: str, patience: float | None) -> tuple[str, int]:
+        head = self._head
+        self._fill(memoryview(head), label, patience)
+        magic, job, number, label_length, length = HEADER.unpack(head)
+        expected = f"where {label!r} was expected"
+        if magic != MAGIC:
+            raise PartyError(self.peer, f"sent bytes that are no message {expected}")
+        if job != self.job:
+            raise PartyError(self.peer, f"sent a message of another job {expected}")
+        if number != self._received:
+            count = f"message number {number} in place of {self._received}"
+            raise PartyError(self.peer, f"sent {count} {expected}")
+        if label_length > LONGEST_LABEL:
+            raise PartyError(self.peer, f"sent a label of {label_length} bytes {expected}")
+        self._received += 1
+        found = bytearray(label_length)
+        self._fill(memoryview(found), label, patience)
+        return found.decode(errors="replace"), length
+
+    def _fill(self, into: memoryview, label: str, patience: float | None) -> None:
+        read, done = self.sock.recv_into, 0
+        try:
+            self.sock.settimeout(patience)
+            while done < len(into):
+                count = read(into[done:])
+                if not count:
+                    raise EOFError
+                done += count
+        except TimeoutError:
+            late = f"sent nothing for {patience:g} s where {label!r} was expected"
+            raise PartyError(self.peer, late) from None
+        except (OSError, ValueError, EOFError) as error:
+            raise PartyError(self.peer, f"{_ending(error)} where {label!r} was expected") from None
+
+
+def _ending(error: Exception) -> str:
+    """How a connection ended, in words."""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        reason = reason_of(error)
+        if "bad record mac" in reason and "alert" not in reason:
+            return f"sent bytes that were changed on the way ({reason})"
+        return f"broke off TLS ({reason})"
+    return "closed the connection"
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    return (error.reason or "no reason given").lower().replace("_", " ")

@@ -1,0 +1,35 @@
+"""The kinds of jobs that a server knows; what they need is imported when one arrives."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.errors import TacitError
+from tacit.secure.job import Job
+
+JOBS = {
+    "sum": "tacit.secure.summing:SumJob",
+    "fedmtl": "tacit.secure.fedmtl:FedMTLJob",
+}
+"""Kind → module and class."""
+
+
+def job_from_json(described: Mapping[str, Any], registry: Mapping[str, str]) -> Job:
+    """The job that `Job.to_json` described."""
+    kind = described.get("kind")
+    if not isinstance(kind, str) or kind not in registry:
+        raise TacitError(f"jobs of kind {kind!r} are not known: use one of {', '.join(registry)}")
+    module, _, name = registry[kind].partition(":")
+    try:
+        job = getattr(importlib.import_module(module), name).from_json(described)
+    except TacitError:
+        raise
+    except Exception as error:
+        raise TacitError(
+            f"the job is not understood ({error}): run the same version of tacit everywhere"
+        ) from None
+    if not isinstance(job.id, str) or len(job.id) != 32 or not set(job.id) <= set("0123456789abcdef"):
+        raise TacitError(f"{job.id!r} cannot be the id of a job: 32 hexadecimal digits are needed")
+    return job

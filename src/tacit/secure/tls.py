@@ -1,0 +1,244 @@
+"""Links between processes: TLS 1.3, both sides show certificates of the same authority.
+
+    server ──► server   one connection for each direction: the two may send at the same time
+    client ◄─► server   one connection, first for what it uploads, then for what it is answered
+
+A party is who its certificate says, and host names do not matter: a connection to somebody else
+than expected is refused.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import TacitError
+from tacit.secure.addresses import split
+from tacit.secure.channel import Channel, reason_of
+from tacit.secure.links import PATIENCE, Links, PartyError
+
+QUEUED = 64 << 20
+"""Bytes that may wait for one server before the sender has to wait as well."""
+MOST_GREETING = 1 << 14
+
+
+class Refused(Exception):
+    """Whoever connected is not let in; says why."""
+
+
+class Identity:
+    """Who a party is: its certificate and key, and the authority that it trusts."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self._outgoing = _context(ssl.PROTOCOL_TLS_CLIENT, folder, name)
+        self._incoming = _context(ssl.PROTOCOL_TLS_SERVER, folder, name)
+        # A sender that never reads would leave tickets unread, and closing would then lose data.
+        self._incoming.num_tickets = 0
+
+    def connect(
+        self, address: str, peer: str, hello: dict[str, Any], patience: float = PATIENCE
+    ) -> Channel:
+        """A connection to this party, which has to let us in."""
+        try:
+            plain = socket.create_connection(split(address), timeout=patience)
+        except OSError as error:
+            reason = error.strerror or "no answer"
+            raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
+        try:
+            channel = Channel(_secured(self._outgoing, plain), peer)
+        except Refused as refused:
+            raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
+        except OSError:
+            raise PartyError(peer, f"did not begin TLS at {address}") from None
+        try:
+            found = certified_name(channel.sock)
+            if found != peer:
+                raise PartyError(peer, f"is not at {address}, but {found}: check the addresses")
+            channel.write_json("hello", hello, patience)
+            answer = channel.read_json("welcome", patience, MOST_GREETING)
+            if "refused" in answer:
+                raise PartyError(peer, f"refused {self.name}: {answer['refused']}")
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def accept(self, plain: socket.socket, patience: float) -> Channel:
+        """The other side of `connect`, up to the greeting; raises `Refused`."""
+        plain.settimeout(patience)
+        try:
+            sock = _secured(self._incoming, plain)
+        except TimeoutError:
+            raise Refused(f"it did not begin TLS within {patience:g} s") from None
+        except OSError:
+            raise Refused("it left before TLS began") from None
+        return Channel(sock, certified_name(sock))
+
+
+def _context(protocol: int, folder: Path, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    for path in (folder / "ca.pem", folder / f"{name}.pem"):
+        if not path.is_file():
+            raise TacitError(f"{path} is missing: make it with `tacit certificates {folder}`")
+    try:
+        context.load_verify_locations(folder / "ca.pem")
+        context.load_cert_chain(folder / f"{name}.pem")
+    except (ssl.SSLError, OSError) as error:
+        raise TacitError(
+            f"the certificates of {name} in {folder} cannot be read ({error}): "
+            "make them with `tacit certificates`"
+        ) from None
+    return context
+
+
+def _secured(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
+    """TLS on top of this connection, which is closed if that fails."""
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return context.wrap_socket(
+            plain, server_side=context.protocol == ssl.PROTOCOL_TLS_SERVER
+        )
+    except ssl.SSLCertVerificationError as error:
+        plain.close()
+        if "expired" in error.verify_message:
+            raise Refused("its certificate has expired") from None
+        raise Refused(
+            "its certificate was not signed by this consortium's authority"
+            f" ({error.verify_message})"
+        ) from None
+    except ssl.SSLEOFError:
+        plain.close()
+        raise ConnectionResetError from None
+    except ssl.SSLError as error:
+        plain.close()
+        raise Refused(f"it does not speak TLS as it should ({reason_of(error)})") from None
+    except BaseException:
+        plain.close()
+        raise
+
+
+def certified_name(sock: ssl.SSLSocket) -> str:
+    """The party that the other side's certificate, which is already verified, stands for."""
+    entries: Any = (sock.getpeercert() or {}).get("subjectAltName", ())
+    return next((value for kind, value in entries if kind == "DNS"), "")
+
+
+class Sender:
+    """Sends to one server in a thread, so that two servers can send to each other at once."""
+
+    def __init__(self, channel: Channel, patience: float) -> None:
+        self._channel, self._patience = channel, patience
+        self._queue: deque[tuple[str, memoryview]] = deque()
+        self._waiting = 0
+        self._failed: PartyError | None = None
+        self._ended = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def put(self, label: str, raw: memoryview) -> None:
+        # No limit of time: the thread either gets on or fails within the patience.
+        with self._changed:
+            while self._queue and self._waiting + len(raw) > QUEUED and not self._failed:
+                self._changed.wait()
+            if self._failed:
+                raise self._failed
+            self._queue.append((label, raw))
+            self._waiting += len(raw)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until everything is sent."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._queue or self._failed)
+            if self._failed:
+                raise self._failed
+
+    def end(self) -> None:
+        """Drop what was not sent; the channel must have been flushed or cut before."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._ended)
+                if self._ended:
+                    return
+                label, raw = self._queue[0]
+            try:
+                self._channel.write(label, raw, self._patience)
+            except PartyError as error:
+                with self._changed:
+                    self._failed = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._queue.popleft()  # only now: `flush` waits for an empty queue
+                self._waiting -= len(raw)
+                self._changed.notify_all()
+
+
+class TlsLinks(Links):
+    """Links over connections that are open already."""
+
+    def __init__(
+        self,
+        name: str,
+        outgoing: Mapping[str, Channel],
+        incoming: Mapping[str, Channel],
+        patience: float | None = PATIENCE,
+        through_threads: Collection[str] = (),
+    ) -> None:
+        """`through_threads`: the servers among the receivers, whose links have two connections."""
+        super().__init__(name)
+        self.patience = patience
+        self._outgoing, self._incoming = dict(outgoing), dict(incoming)
+        self._senders = {
+            to: Sender(outgoing[to], PATIENCE if patience is None else patience)
+            for to in through_threads
+        }
+        self._spent: Counter[str] = Counter()
+
+    def flush(self) -> None:
+        """Wait until everything is on its way; raises what went wrong meanwhile."""
+        for sender in self._senders.values():
+            sender.flush()
+
+    def close(self) -> None:
+        """End all connections."""
+        channels = {*self._outgoing.values(), *self._incoming.values()}
+        for to, sender in self._senders.items():
+            self._outgoing[to].cut()
+            sender.end()
+        for channel in channels:
+            channel.close()
+
+    def _put(self, to: str, label: str, raw: memoryview) -> None:
+        if to in self._senders:
+            self._senders[to].put(label, raw)
+        elif self.patience is None:
+            self._outgoing[to].write(label, raw, None)
+        else:
+            # All waiting for one client together, or a slow one could hold the others for long.
+            left = self.patience - self._spent[to]
+            begun = time.monotonic()
+            if left <= 0:
+                raise PartyError(to, f"kept others waiting for {self.patience:g} s")
+            self._outgoing[to].write(label, raw, left)
+            self._spent[to] += time.monotonic() - begun
+
+    def _get(self, sender: str, label: str, into: memoryview) -> None:
+        self._incoming[sender].read_into(label, into, self.patience)
