@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +151,7 @@ class Additive(Engine):
     def widen(self, x: np.ndarray) -> np.ndarray:
         return comparison.widen(self, x[0])[None]
 
-    def mixed(self, weights: np.ndarray, rows: MaskedRows, chunk: int) -> Iterator[np.ndarray]:
+    def mixed(self, weights: np.ndarray, rows: Any, chunk: int) -> Iterator[np.ndarray]:
         dtype = weights.dtype.type
         a = self.uniform(weights.shape[1:], dtype)
         (d,) = self.open(weights[0] - a)

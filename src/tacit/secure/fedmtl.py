@@ -14,9 +14,9 @@ Sen & Borcea 2024, Algorithm 1; `methods.fedmtl` has the paper's equations in th
 | task layers    | divides                                                                         |
 
 What differs from the plain curator, and how much: cosines are exact to about 2·10⁻⁵ (layers of
-length one are rounded to 1/23000), so `SLACK` is left at thresholds; weights are exact to about 2⁻¹⁵
-(32 bits) or 2⁻²⁰ (64), numbers as `fixed` says. Uploads are differences from the public start, which
-leaves more bits, and because weights add up to one exactly, the start comes back exactly.
+length one are rounded to 1/23000), so `SLACK` is left at thresholds; weights are exact to about
+2⁻¹⁵ (32 bits) or 2⁻²⁰ (64), numbers as `fixed` says. Uploads are differences from the public start,
+which leaves more bits; as weights add up to one exactly, the start comes back exactly.
 """
 
 from __future__ import annotations
@@ -251,11 +251,10 @@ class FedMTLJob(Job):
     ) -> np.ndarray:
         """[1 + heads, n, n]: of the shared layers, and of each head."""
         n = len(self.clients)
-        choices = {}
-        for choice in {self.shared, self.mixes_heads}:
-            choices[choice] = self._scores(engine, choice, totals, need, own)
-        score, passes = choices[self.shared]
-        head_score, head_passes = choices[self.mixes_heads]
+        score, passes = self._scores(engine, self.shared, totals, need, own)
+        head_score, head_passes = score, passes
+        if self.mixes_heads != self.shared:
+            head_score, head_passes = self._scores(engine, self.mixes_heads, totals, need, own)
         holds = heads.sum(axis=2, dtype=np.uint64)  # [copies, n, heads]
         sizes = engine.multiply(holds, size[..., None])
         sizes = np.concatenate([size[:, None, None], np.swapaxes(sizes, 1, 2)[:, :, None]], axis=1)

@@ -92,7 +92,7 @@ if numba is not None:
 
 
 def multiply_add(a: np.ndarray, b: np.ndarray, out: np.ndarray, start: int = 0) -> None:
-    """out += a @ b[:, start : start + columns of out]; all contiguous, of the same unsigned type."""
+    """out += a @ b[:, start : start + columns of out]; contiguous, of the same unsigned type."""
     kernel = _KERNELS.get(out.dtype.type)
     if kernel is not None:
         kernel(a, b, start, out)
@@ -157,7 +157,8 @@ def prefer_wide_vectors() -> None:
     """
     if numba is not None:
         from llvmlite import binding
+        from numba.core import config
 
         features = binding.get_host_cpu_features()
         features["prefer-256-bit"] = False
-        numba.config.CPU_FEATURES = features.flatten()
+        setattr(config, "CPU_FEATURES", features.flatten())  # noqa: B010

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class Replicated(Engine):
         between = own + self.links.receive(self._neighbour, self._phase, shape, dtype)
         return np.stack([common, between] if self._index == 0 else [between, common])
 
-    def mixed(self, weights: np.ndarray, rows: ReplicatedRows, chunk: int) -> Iterator[np.ndarray]:
+    def mixed(self, weights: np.ndarray, rows: Any, chunk: int) -> Iterator[np.ndarray]:
         for begin in range(0, rows.columns, chunk):
             width = min(chunk, rows.columns - begin)
             one, other = rows.shares(begin, width)

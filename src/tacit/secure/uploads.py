@@ -1,11 +1,11 @@
 """How clients' arrays reach servers as shares, in both trust settings.
 
-| setting      | a client sends                          | so that a server has                       |
-|--------------|-----------------------------------------|--------------------------------------------|
-| `dealer`     | one seed to each server, all of them to | its own mask; server 0 passes the rows on: |
-|              | the dealer, the tensors to server 0     | all hold them masked by all masks          |
-| `replicated` | two seeds to server 0, one each to 1    | two of the three shares; server 1 passes   |
-|              | and 2, the tensors to server 1          | the tensors on to server 2                 |
+| setting      | a client sends                       | so that a server has                      |
+|--------------|--------------------------------------|-------------------------------------------|
+| `dealer`     | one seed to each server, all to the  | its own mask; server 0 passes rows on:    |
+|              | dealer, the tensors to server 0      | all hold them masked by all masks         |
+| `replicated` | two seeds to server 0, one each to 1 | two of the three shares; server 1 passes  |
+|              | and 2, the tensors to server 1       | the tensors on to server 2                |
 
 A tensor is the secret less all masks. It leaves the client once, whatever the number of servers.
 """
@@ -96,16 +96,14 @@ class Received:
             return np.zeros((1, *shape), kind.dtype)
         passed_on = self._route.servers[2:] if self._route.trust == "replicated" else ()
         tensor = self._tensor(kind, passed_on)
-        masks = {
-            known: np.stack(
-                [mask(seeds[i], kind.shape, kind.dtype, number) for seeds in self._seeds]
-            )
-            for i, known in enumerate(self._known)
-        }
+        held = {} if tensor is None else {2: tensor}
+        for i, known in enumerate(self._known):
+            masks = [mask(seeds[i], kind.shape, kind.dtype, number) for seeds in self._seeds]
+            held[known] = np.stack(masks)
         if self._route.trust == "replicated":
             index = self._route.servers.index(self._links.name)
-            return np.stack([masks.get(i, tensor) for i in (index, (index + 1) % 3)])
-        own = next(iter(masks.values()))
+            return np.stack([held[index], held[(index + 1) % 3]])
+        own = held[self._known[0]]
         return (own if tensor is None else own + tensor)[None]
 
     def rows(self, number: int, kind: Array) -> MaskedRows | ReplicatedRows:
@@ -124,7 +122,7 @@ class Received:
         return ReplicatedRows(columns, kind.dtype, tensor, held)
 
     def _tensor(self, kind: Array, passed_on: Sequence[str]) -> np.ndarray | None:
-        """The tensors of all clients, at the server that they are sent to and where it passes them."""
+        """The tensors of all clients, where they are sent to and where they are passed on to."""
         links, holder = self._links, self._route.servers[TENSOR_AT[self._route.trust]]
         if links.name != holder and links.name not in passed_on:
             return None

@@ -31,18 +31,15 @@ def normalised(
     """
     n = scores.shape[-1]
     total = scores.sum(axis=-1, dtype=np.uint64)
-    m = math.ceil(math.log2(largest)) + 1
+    m = max(FRACTION + 1, math.ceil(math.log2(largest)) + 1)
     powers = np.uint64(1) << np.arange(m, dtype=np.uint64)
-    reached = engine.nonnegative(
-        total[..., None] - engine.public(powers * np.ones((*total.shape[1:], 1), np.uint64)), m + 1
-    )
+    over = total[..., None] - engine.public(np.broadcast_to(powers, (*total.shape[1:], m)))
+    reached = engine.nonnegative(over, m + 1)
     last = reached.copy()
     last[..., :-1] -= reached[..., 1:]
     scale = (last * powers[::-1]).sum(axis=-1, dtype=np.uint64)
     scaled = engine.multiply(np.concatenate([scores, total[..., None]], axis=-1), scale[..., None])
-    scaled = (
-        engine.truncate(scaled, m - FRACTION) if m > FRACTION else scaled << np.uint64(FRACTION - m)
-    )
+    scaled = engine.truncate(scaled, m - FRACTION)
     x = scaled[..., -1]
     y = _constant(engine, x, 2.9142) - np.uint64(2) * x
     for _ in range(STEPS):
