@@ -18,7 +18,7 @@ import torch
 
 PURPOSES = {
     "cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "personalise": 6, "tuning": 7,
-    "between": 8, "attendance": 9,
+    "between": 8, "attendance": 9, "server noise": 10,
 }  # fmt: skip
 
 
@@ -41,8 +41,8 @@ class Randomness:
         """Whether cohorts and noise are unpredictable to others."""
         return self.seed is None
 
-    def _generator(self, purpose: str, round: int) -> np.random.Generator:
-        words = [self.run_key, PURPOSES[purpose], round]
+    def _generator(self, purpose: str, round: int, *number: int) -> np.random.Generator:
+        words = [self.run_key, PURPOSES[purpose], round, *number]
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
     def uniform(self, purpose: str, round: int, draw: int, count: int) -> np.ndarray:
@@ -54,15 +54,18 @@ class Randomness:
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
         return 1.0 - generator.random(count)
 
-    def normal(self, purpose: str, round: int, count: int) -> np.ndarray:
-        """`count` standard normal numbers in double precision.
+    def normal(
+        self, purpose: str, round: int, count: int, *, number: int | None = None
+    ) -> np.ndarray:
+        """`count` standard normal numbers in double precision; `number` tells parties apart.
 
         From the operating system they are made by Box-Muller, each as the scaled sum of two
         independent ones: one double-precision normal alone has gaps that an attacker can use
         (Mironov 2012); the sum makes inverting it infeasible (Holohan & Braghin 2021).
         """
         if not self.secret:
-            return self._generator(purpose, round).standard_normal(count)
+            parts = () if number is None else (number,)
+            return self._generator(purpose, round, *parts).standard_normal(count)
         radius = np.sqrt(-2.0 * np.log(self.uniform(purpose, round, 0, 2 * count)))
         angle = 2.0 * np.pi * self.uniform(purpose, round, 1, 2 * count)
         pairs = (radius * np.cos(angle)).reshape(2, count)

@@ -8,6 +8,11 @@ one: the r sums together still move by at most γ, so everything below holds for
 With `moments`, what is summed of a clipped contribution is not itself but its place among the
 moments, again one vector of bounded length: `privacy.moments` has the bound.
 
+Who sums is a setting. By default it is this machine, which sees the clipped contributions. With a
+`curator` (`secure.curator`) each task's vector is bounded here and handed over; what comes back is
+a noisy sum that is still sealed, then the release is booked, then it is opened. The noise that is
+booked is what one honest server adds; an opened sum has that of all of them.
+
 With an adaptive clip (Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 2021) each task also says whether it was within the clip, as +½ or −½, and γ follows a quantile of
 the norms. The bit is one more coordinate of the same release: noise z√(1/(1−s)) on the update and
@@ -38,7 +43,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -46,18 +51,15 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, affordable
+from tacit.privacy.bounds import BITS_SHARE, Bounded
 from tacit.privacy.covariance import flatten, printed_scale, wishart_noise
+from tacit.privacy.curator import Curator
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Randomness
 from tacit.relation import Relation
 
-ROUNDING = 1e-5
-"""Clipping aims this much below the clip, so that single-precision rounding cannot pass it."""
-
-BITS_SHARE = 0.05
-"""Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""
 CLIP_STEP = 0.2
 """How fast an adaptive clip moves, in logarithm."""
 
@@ -112,6 +114,8 @@ class Channel:
     """How precise each round's release is, relative to `release`; None for all alike."""
     printed: PrintedWishart | None = None
     """A refuted mechanism in the place of the noise: nothing is booked, nothing is promised."""
+    curator: Curator | None = None
+    """Who sums in the place of this machine."""
     _room: int | None = None
 
     def release_at(self, round: int) -> Release | None:
@@ -130,7 +134,8 @@ class Channel:
         """Standard deviation of the noise in a coordinate of this round's mean, in units."""
         release = self.release_at(round)
         multiplier = 0.0 if release is None else release.noise_multiplier
-        return multiplier / self.sampler.expected(self.tasks)
+        louder = 1.0 if self.curator is None else self.curator.louder
+        return multiplier * louder / self.sampler.expected(self.tasks)
 
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
@@ -163,31 +168,27 @@ class Collection:
         self.__channel, self.__round = channel, round
         self.__sum: Tensor | None = None
         self.__within = 0.0
+        self.__vectors: dict[int, np.ndarray] = {}
 
     def add(self, contributions: Tensor, tasks: Tensor | None = None) -> None:
         """Take the contributions [k, d] of part of the cohort: drop, clip, sum.
 
-        `tasks` says whose they are; only a relation needs to know.
+        `tasks` says whose they are; only a relation and a curator need to know.
         """
-        moments, relation = self.__channel.moments, self.__channel.relation
-        d = contributions.shape[1] if moments is None else moments.vector(contributions.shape[1])
-        norms = torch.linalg.vector_norm(contributions[:, :d], dim=1)
-        finite = norms.isfinite() & contributions[:, d:].isfinite().all(dim=1)
-        bound = self.__channel.clip * (1 - ROUNDING)
-        scale = torch.where(finite, (bound / norms).clamp(max=1.0), 0.0)
-        kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
-        if moments is not None:
-            total = moments.total(kept, scale.to(kept.dtype) / self.__channel.unit)
-        else:
-            weights = scale.to(kept.dtype).unsqueeze(0)
-            if relation is not None:
-                assert tasks is not None
-                weights = weights * relation.loadings[tasks].T
-            total = (weights @ kept).reshape(-1)
-        within = (norms <= self.__channel.clip)[finite]
-        self.__within += float(within.sum()) - len(within) / 2
+        channel = self.__channel
+        bounded = Bounded.of(contributions, channel.clip, channel.moments)
+        channel.dropped += bounded.dropped
+        if channel.curator is not None:
+            assert tasks is not None
+            vectors = bounded.vectors(
+                channel.unit, channel.moments, channel.relation, tasks,
+                with_bits=channel.quantile is not None,
+            )  # fmt: skip
+            self.__vectors.update(zip(tasks.tolist(), vectors.cpu().numpy(), strict=True))
+            return
+        total = bounded.total(channel.unit, channel.moments, channel.relation, tasks)
+        self.__within += float(bounded.bits.sum())
         self.__sum = total if self.__sum is None else self.__sum + total
-        self.__channel.dropped += int((~finite).sum())
 
     def publishable(self, size: int) -> Tensor:
         """Book the release, then make it: the noisy sum over the expected cohort size.
@@ -200,33 +201,65 @@ class Collection:
         unit = channel.unit  # an adaptive clip moves below, for the next round
         size *= 1 if relation is None else relation.sums
         size = size if moments is None else moments.size(length)
-        total = torch.zeros(size) if self.__sum is None else self.__sum
-        self.__sum = None  # one collection, one release
-        if channel.printed is not None:
-            noise = channel.printed.noise(length, channel.clip, channel.randomness, self.__round)
-            total = total + noise.to(total)
-        if release is not None:
-            channel.ledger.book(
-                self.__round,
-                release,
-                repeatable=not channel.randomness.secret,
-                clip=channel.clip,
-                size=size,
-            )
-            multiplier = release.noise_multiplier
-            adapts = channel.quantile is not None
-            noise = channel.randomness.normal("noise", self.__round, size + adapts)
-            spread = multiplier / math.sqrt(1 - BITS_SHARE if adapts else 1)
-            spread *= unit if moments is None else 1  # moments are of contributions in clips
-            noisy = total.double().cpu() + torch.from_numpy(noise[:size]) * spread
-            total = noisy.to(total.dtype).to(total.device)
-            if channel.quantile is not None:
-                bits = self.__within + noise[size] * multiplier / (2 * math.sqrt(BITS_SHARE))
-                # Too many within the clip: it is larger than asked for, and must shrink.
-                excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
-                channel.clip *= math.exp(-CLIP_STEP * excess)
+        if channel.curator is not None:
+            assert release is not None  # `prepare` gives no run without privacy a curator
+            total, bits = self.__curated(channel.curator, release, size)
+        else:
+            total, bits = self.__noised(release, size, length)
+        if channel.quantile is not None and release is not None:
+            # Too many within the clip: it is larger than asked for, and must shrink.
+            excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
+            channel.clip *= math.exp(-CLIP_STEP * excess)
         if relation is not None:
             total = (total.reshape(relation.sums, -1) * relation.scale.unsqueeze(1)).reshape(-1)
         if moments is not None:
             total = moments.read(total, moments.vector(length), unit)
         return total / expected
+
+    def __noised(self, release: Release | None, size: int, length: int) -> tuple[Tensor, float]:
+        """The sum (moments: in units) and that of the bits, with noise of this machine's own."""
+        channel, round = self.__channel, self.__round
+        total = torch.zeros(size) if self.__sum is None else self.__sum
+        self.__sum = None  # one collection, one release
+        if channel.printed is not None:
+            noise = channel.printed.noise(length, channel.clip, channel.randomness, round)
+            total = total + noise.to(total)
+        if release is None:
+            return total, 0.0
+        self.__book(release, size)
+        adapts = channel.quantile is not None
+        noise = channel.randomness.normal("noise", round, size + adapts)
+        spread = release.noise_multiplier / math.sqrt(1 - BITS_SHARE if adapts else 1)
+        spread *= channel.unit if channel.moments is None else 1  # moments are of units
+        noisy = total.double().cpu() + torch.from_numpy(noise[:size]) * spread
+        total = noisy.to(total.dtype).to(total.device)
+        if not adapts:
+            return total, 0.0
+        louder = release.noise_multiplier / (2 * math.sqrt(BITS_SHARE))
+        return total, self.__within + noise[size] * louder
+
+    def __curated(self, curator: Curator, release: Release, size: int) -> tuple[Tensor, float]:
+        """The same from a curator, which puts noise inside before anybody sees a sum."""
+        channel, adapts = self.__channel, self.__channel.quantile is not None
+        vectors, self.__vectors = self.__vectors, {}  # one collection, one release
+        sealed = curator.sealed(vectors, size + adapts, release.noise_multiplier, self.__round)
+        self.__book(release, size, **sealed.details)
+        opened = torch.from_numpy(sealed.open())
+        total, bits = opened[:size], 0.0
+        if adapts:
+            total = total / math.sqrt(1 - BITS_SHARE)
+            bits = float(opened[size]) / (2 * math.sqrt(BITS_SHARE))
+        total = total * (channel.unit if channel.moments is None else 1)
+        place = "cpu" if channel.relation is None else channel.relation.scale.device
+        return total.float().to(place), bits
+
+    def __book(self, release: Release, size: int, **details: Any) -> None:
+        channel = self.__channel
+        channel.ledger.book(
+            self.__round,
+            release,
+            repeatable=not channel.randomness.secret,
+            clip=channel.clip,
+            size=size,
+            **details,
+        )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.privacy.accounting import Release
-from tacit.privacy.channel import ROUNDING
+from tacit.privacy.bounds import ROUNDING
 from tacit.privacy.covariance import gram_moved, unflatten
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.ledger import Ledger

@@ -68,6 +68,20 @@ class Moments:
             parts.append(math.sqrt(self.covariance) * flatten(x.T @ x))
         return torch.cat(parts)
 
+    def each(self, contributions: Tensor, scale: Tensor) -> Tensor:
+        """φ of each contribution [k, length], before anything is summed: [k, size]."""
+        d = self.vector(contributions.shape[1])
+        x = contributions[:, :d] * scale.unsqueeze(1)
+        parts = []
+        if self.mean > 0:
+            parts.append(math.sqrt(self.mean) * x)
+        if self.extra > 0:
+            bounded = contributions[:, d:].clamp(-1.0, 1.0) * (scale > 0).unsqueeze(1)
+            parts.append(math.sqrt(self.extra) * bounded)
+        if self.covariance > 0:
+            parts.append(math.sqrt(self.covariance) * flatten(x.unsqueeze(2) * x.unsqueeze(1)))
+        return torch.cat(parts, dim=1)
+
     def read(self, released: Tensor, d: int, unit: float) -> Tensor:
         """Mean, extra and covariance in the contributions' own units, one after the other."""
         scales = []

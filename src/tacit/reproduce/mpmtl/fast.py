@@ -20,7 +20,7 @@ from tacit.local.batches import Batches
 from tacit.methods.base import Board
 from tacit.methods.linear import ridge
 from tacit.methods.mpmtl import MPMTL
-from tacit.privacy.channel import ROUNDING
+from tacit.privacy.bounds import ROUNDING
 from tacit.privacy.covariance import unflatten
 from tacit.randomness import Randomness
 from tacit.reproduce.mpmtl.trials import Trial

@@ -1,0 +1,135 @@
+"""The billboard's curator as servers: what `privacy.channel` asks of one, done on shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.privacy.curator import Curated
+from tacit.randomness import Randomness
+from tacit.secure.job import Servers
+from tacit.secure.summing import Grid, SeededSum, SumJob
+
+LONGEST = 1 - 2.0**-20
+"""Vectors are brought to this length at most: rounding in double precision cannot pass 1."""
+BOUND = "one honest server's rounded Gaussian noise alone"
+
+
+@dataclass
+class SecureSum:
+    """Sums that servers open with noise of their own inside."""
+
+    where: Servers
+    servers: int
+    names: tuple[str, ...]
+    """Of all tasks: each uploads in each round, whether or not it is in the cohort."""
+    randomness: Randomness
+    simulated: bool = True
+
+    @property
+    def louder(self) -> float:
+        """All servers' noise over that of the one that is booked."""
+        return math.sqrt(self.servers)
+
+    @property
+    def about(self) -> Curated:
+        return curated(self.servers, simulated=self.simulated)
+
+    def sealed(
+        self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
+    ) -> SealedSum:
+        """Have the servers sum these tasks' vectors; all others hand in zeros."""
+        grid = Grid.of(len(self.names), self.servers, noise)
+        public: dict[str, Any] = {
+            "servers": self.servers,
+            "clients": self.names,
+            "size": size,
+            "bits": grid.bits,
+            "bound": grid.steps,
+            "noise": noise * grid.steps,
+        }
+        job = (
+            SumJob(**public)
+            if self.randomness.secret
+            else SeededSum(**public, randomness=self.randomness, round=round)
+        )
+        secret_of = _Secrets(self.names, vectors, size, grid)
+        return SealedSum(job, grid, self.where.run(job, secret_of).opened)
+
+
+class SealedSum:
+    """Noisy shares that nobody has put together yet."""
+
+    def __init__(self, job: SumJob, grid: Grid, shares: list[np.ndarray]) -> None:
+        self.__job, self.__grid, self.__shares = job, grid, shares
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """For the ledger."""
+        job, grid = self.__job, self.__grid
+        total = job.noise / grid.steps * math.sqrt(job.servers)
+        return {
+            "servers": job.servers, "bits": grid.bits, "grid": 1 / grid.steps,
+            "noise_total": total, "bound": BOUND,
+        }  # fmt: skip
+
+    def open(self) -> np.ndarray:
+        """The noisy sum, in clips. This is the release: book it first."""
+        return self.__job.combine(self.__shares) / self.__grid.steps
+
+
+class _Secrets(Mapping[str, np.ndarray]):
+    """What each task hands in, made when it does; all but the cohort share one vector of zeros."""
+
+    def __init__(
+        self, names: tuple[str, ...], vectors: Mapping[int, np.ndarray], size: int, grid: Grid
+    ) -> None:
+        self._number = {name: number for number, name in enumerate(names)}
+        self._vectors, self._grid = vectors, grid
+        self._zeros = np.zeros(size, np.int64)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        vector = self._vectors.get(self._number[name])
+        return self._zeros if vector is None else quantised(vector, self._grid)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._number)
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+
+def quantised(vector: np.ndarray, grid: Grid) -> np.ndarray:
+    """A vector of length at most one as integers of length at most 2^fraction.
+
+    The channel bounds lengths already, in the precision of the model. The proof of `summing` should
+    not rest on that: what is longer is shortened here in double precision, and NaN counts as zero.
+    """
+    vector = vector.astype(np.float64)
+    length = float(np.linalg.norm(vector))
+    if not math.isfinite(length):
+        return np.zeros(vector.shape, np.int64)
+    if length > LONGEST:
+        vector = vector * (LONGEST / length)
+    return np.trunc(vector * grid.steps).astype(np.int64)
+
+
+def curated(servers: int, *, simulated: bool) -> Curated:
+    """What a guarantee says about such a curator."""
+    others = "the other" if servers == 2 else f"up to {servers - 1} of them together"
+    alone = f"one of {servers} servers adds alone" if servers > 2 else "one of 2 servers adds alone"
+    sees = "see" if servers > 2 else "one sees"
+    words = (
+        f"contributions are secret-shared among {servers} servers that follow the protocol; "
+        f"{others} {sees} nothing of a task but the noisy sums (no dealer is needed); the noise of "
+        "one honest server alone gives this ε; whoever draws the cohorts keeps them to himself"
+    )
+    if simulated:
+        words += (
+            "; in this run all servers were simulated inside one process, which sees everything"
+        )
+    return Curated("secure", servers, "additive shares, no dealer", words, alone)

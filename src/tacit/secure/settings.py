@@ -1,0 +1,89 @@
+"""`tacit.Secure`: a curator made of servers. Needs no extra package until it is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tacit.errors import TacitError
+
+if TYPE_CHECKING:
+    from tacit.secure.job import Servers
+
+Trust = Literal["dealer", "replicated"]
+NEEDED = ("cryptography", "numba")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secure:
+    """Servers that together do what a trusted curator does, and separately know nothing.
+
+    Parameters
+    ----------
+    servers : how many; the sums of the billboard need at least 2, of which all but one may collude
+    trust : on the exchange, who hands out what products on shares need: a "dealer" beside the
+        servers, or nobody, with "replicated" shares among three servers; sums need no products
+    bits : on the exchange, the ring of the shares; sums choose their own
+    peers : addresses (host:port) of server processes, one for each server; empty: all servers run
+        inside this process, which is then a simulation of them
+    dealer : address of the dealer's process
+    certificates : folder with the certificates of all parties
+    """
+
+    servers: int = 3
+    trust: Trust | None = None
+    bits: Literal[32, 64] | None = None
+    peers: tuple[str, ...] = ()
+    dealer: str | None = None
+    certificates: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.servers, int) or self.servers < 2:
+            raise TacitError(f"servers={self.servers!r}: at least 2 are needed to share a secret")
+        if self.trust not in (None, "dealer", "replicated"):
+            raise TacitError(f"trust={self.trust!r}: choose dealer or replicated")
+        if self.bits not in (None, 32, 64):
+            raise TacitError(f"bits={self.bits!r}: choose 32 or 64")
+        if isinstance(self.peers, str):
+            raise TacitError(f"peers={self.peers!r}: give a tuple of addresses, host:port")
+        object.__setattr__(self, "peers", tuple(self.peers))
+        for address in (*self.peers, *([self.dealer] if self.dealer is not None else [])):
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal():
+                raise TacitError(f"address {address!r}: write host:port")
+        if self.peers and len(self.peers) != self.servers:
+            raise TacitError(
+                f"there are {len(self.peers)} peers for {self.servers} servers: give each server "
+                "an address, or leave peers out"
+            )
+        if self.peers and self.certificates is None:
+            raise TacitError("peers know each other by certificates: give certificates=DIR")
+        if not self.peers and (self.dealer is not None or self.certificates is not None):
+            raise TacitError("dealer and certificates are for server processes: give peers too")
+
+    @property
+    def simulated(self) -> Secure:
+        """The same servers inside one process."""
+        return dataclasses.replace(self, peers=(), dealer=None, certificates=None)
+
+    def require(self) -> None:
+        """Refuse to start without the packages that servers need."""
+        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise TacitError(
+                f"a secure curator needs {' and '.join(missing)}: pip install 'tacit[secure]'"
+            )
+
+    def remote(self) -> Servers:
+        """The server processes at `peers`."""
+        from tacit.secure.links import PATIENCE
+        from tacit.secure.remote import Remote
+
+        assert self.certificates is not None
+        return Remote(self.peers, self.dealer, Path(self.certificates), PATIENCE)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "secure", **dataclasses.asdict(self), "peers": list(self.peers)}
