@@ -29,6 +29,7 @@ from tacit.runtime.models import SavedModels
 from tacit.runtime.run import Run
 from tacit.runtime.train import train
 from tacit.runtime.tune import tune
+from tacit.secure.settings import Secure
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "RelatedPMTL",
     "Run",
     "SavedModels",
+    "Secure",
     "Server",
     "SharedPrior",
     "TacitError",

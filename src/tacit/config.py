@@ -12,6 +12,10 @@ pull = 1.0
 [privacy]
 epsilon = 2.0
 
+[curator]                    # leave it out for one machine that sums
+kind = "secure"
+servers = 3
+
 [run]
 rounds = 100
 cohort = 0.5
@@ -37,6 +41,7 @@ from tacit.federation import Federation
 from tacit.local.recipes import Personalise
 from tacit.methods import METHODS, Method, RelatedMethod, Server
 from tacit.privacy import Privacy
+from tacit.secure.settings import Secure
 
 
 class _Section(BaseModel):
@@ -81,6 +86,21 @@ class PrivacySection(_Section):
     sampling: Literal["poisson", "fixed-size", "everyone"] = "poisson"
 
 
+class CuratorSection(_Section):
+    """Servers that sum on shares; leave the whole section out for one machine that sees all."""
+
+    kind: Literal["secure"]
+    servers: int = 3
+    trust: Literal["dealer", "replicated"] | None = None
+    bits: Literal[32, 64] | None = None
+    peers: list[str] = []
+    dealer: str | None = None
+    certificates: str | None = None
+
+    def settings(self) -> Secure:
+        return Secure(**self.model_dump(exclude={"kind"}))
+
+
 class RunSection(_Section):
     """How long, with whom, and where the result goes."""
 
@@ -113,6 +133,7 @@ class Config(_Section):
     method: MethodSection = MethodSection()
     server: ServerSection | None = None
     privacy: PrivacySection | None = None
+    curator: CuratorSection | None = None
     run: RunSection = RunSection()
     tune: TuneSection | None = None
 
@@ -125,6 +146,9 @@ class Config(_Section):
         settings = self.server.model_extra or {}
         _check_fields("the server", Server, settings)
         return Server(**settings)
+
+    def curated(self) -> Secure | None:
+        return self.curator.settings() if self.curator is not None else None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(by_alias=True), indent=2)
@@ -156,6 +180,12 @@ def check(tables: dict[str, Any]) -> Config:
     """A checked experiment, or one sentence about the first thing that is wrong."""
     if not tables.get("data", {}).get("from"):
         raise TacitError("no data: pass --data FILE (or a name that `tacit data` lists)")
+    curator = tables.get("curator")
+    if isinstance(curator, dict) and "kind" not in curator:
+        raise TacitError(
+            f"{', '.join(curator)} without a curator of servers: add --curator secure (or "
+            '[curator] kind = "secure"), or leave them out'
+        )
     try:
         config = Config.model_validate(tables)
     except ValidationError as error:
@@ -163,6 +193,7 @@ def check(tables: dict[str, Any]) -> Config:
     method = config.method.method()
     config.promise()
     config.server_rule()
+    config.curated()
     reads = isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation
     if config.data.relation is not None and not reads:
         raise TacitError(
@@ -214,6 +245,7 @@ def _sentence(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         section, name = str(first["loc"][0]), where.rpartition(".")[2]
-        known = {"privacy": PrivacySection, "run": RunSection}.get(section, Config)
+        sections = {"privacy": PrivacySection, "curator": CuratorSection, "run": RunSection}
+        known = sections.get(section, Config)
         return f"the configuration has no setting {where!r}{_near(name, known.model_fields)}"
     return f"the configuration's {where} is {first['input']!r}: {first['msg'].lower()}"

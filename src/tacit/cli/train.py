@@ -11,7 +11,7 @@ import typer
 from tacit.cli.options import OPTION, Json, Quiet, names, pairs, show, targets
 from tacit.errors import TacitError
 
-DATA, METHOD, PRIVACY, RUN = "Data", "Method", "Privacy", "Run"
+DATA, METHOD, PRIVACY, CURATOR, RUN = "Data", "Method", "Privacy", "Curator", "Run"
 
 
 def train(
@@ -120,6 +120,33 @@ def train(
     sampling: Annotated[
         str | None, OPTION(help="poisson, fixed-size or everyone.", rich_help_panel=PRIVACY)
     ] = None,
+    curator: Annotated[
+        str | None,
+        OPTION(
+            help="secure: servers work on shares, so that none sees a contribution.",
+            rich_help_panel=CURATOR,
+        ),
+    ] = None,
+    servers: Annotated[
+        int | None, OPTION(help="How many servers (3).", rich_help_panel=CURATOR)
+    ] = None,
+    trust: Annotated[
+        str | None,
+        OPTION(help="dealer or replicated; only on the exchange.", rich_help_panel=CURATOR),
+    ] = None,
+    bits: Annotated[
+        int | None, OPTION(help="32 or 64; only on the exchange.", rich_help_panel=CURATOR)
+    ] = None,
+    peers: Annotated[
+        str | None,
+        OPTION(help="Addresses of server processes, with commas.", rich_help_panel=CURATOR),
+    ] = None,
+    dealer: Annotated[
+        str | None, OPTION(help="Address of the dealer's process.", rich_help_panel=CURATOR)
+    ] = None,
+    certificates: Annotated[
+        Path | None, OPTION(help="Folder of all parties' certificates.", rich_help_panel=CURATOR)
+    ] = None,
     rounds: Annotated[
         int | None,
         OPTION(
@@ -179,6 +206,11 @@ def train(
             "epsilon": epsilon, "delta": delta, "noise": noise, "neighbours": neighbours,
             "sampling": sampling,
         },
+        "curator": {
+            "kind": curator, "servers": servers, "trust": trust, "bits": bits,
+            "peers": names(peers), "dealer": dealer,
+            "certificates": None if certificates is None else str(certificates),
+        },
         "run": {
             "model": model, "rounds": rounds, "cohort": _cohort(cohort), "seed": seed,
             "patience": patience, "personalise": personalise, "baselines": baselines,
@@ -221,6 +253,7 @@ def _train(
             config.method.method(),
             privacy=config.promise(),
             server=config.server_rule(),
+            curator=config.curated(),
             out=folder,
             resume=started,
             progress=silent if quiet or as_json else Bar(),

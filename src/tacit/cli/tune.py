@@ -33,6 +33,11 @@ def tune(
     promise = checked.promise()
     if promise is None:
         raise TacitError(f"{config} has no [privacy] table: tuning books what a choice costs")
+    if checked.curator is not None:
+        raise TacitError(
+            "the machine that tunes makes all runs by itself, so that nobody sees those that lost: "
+            "leave [curator] out"
+        )
     if checked.run.patience is not None or checked.run.store == "disk":
         raise TacitError("patience and store = 'disk' are not for tuning: leave them out")
     folder = Path(checked.run.out or fresh_folder(f"{checked.method.name}-tuned"))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tacit.errors import TacitError
 from tacit.privacy.accounting import B, check_neighbours, spent
 from tacit.privacy.calibration import noise_for
+from tacit.privacy.curator import Curated
 from tacit.privacy.sampling import SAMPLERS, Neighbours, Sampler
 from tacit.privacy.selection import Repeated
 
@@ -25,6 +26,8 @@ GIVEN = (
     "covered by this ε"
 )
 """About the choice of settings, wherever `tune` did not make it."""
+KEPT = "personal models stay with their tasks and must not be handed to others"
+"""What is asked of tasks, whoever sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,8 @@ class Guarantee:
     """Why the noise that was added promises nothing, if a published mechanism does not hold."""
     tuning: str = GIVEN
     """How the settings came about, and whether ε covers it."""
+    curator: Curated | None = None
+    """Who summed, if it was not one machine that sees everything."""
 
     @property
     def private(self) -> bool:
@@ -139,6 +144,8 @@ class Guarantee:
                 "the curator must be trusted with every model, and every client with what its own "
                 "answers tell about the others' models; rows stay with their clients"
             )
+        if self.curator is not None:
+            return f"{self.curator.words}; {KEPT}"
         seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
         alone = (
             ", and makes all runs of the tuning by itself: it must not show how many there were, "
@@ -146,10 +153,7 @@ class Guarantee:
             if self.tuned
             else ""
         )
-        return (
-            f"the machine that sums sees each {seen}{alone}; personal models stay with their tasks "
-            "and must not be handed to others"
-        )
+        return f"the machine that sums sees each {seen}{alone}; {KEPT}"
 
     @property
     def tuned(self) -> bool:
@@ -173,10 +177,11 @@ class Guarantee:
         else:
             assert self.neighbours is not None and self.delta is not None
             tuned = ", including the tuning" if self.tuned else ""
+            servers = f", by noise that {self.curator.noise_of}" if self.curator else ""
             head = (
                 f"ε={_up(self.epsilon)} at δ={delta_up(self.delta)}, {IN_WORDS[self.neighbours]}, "
-                f"{self.sampling}, {self.releases} releases, {self.accountant} accountant{tuned}; "
-                f"{self.protects}"
+                f"{self.sampling}, {self.releases} releases, {self.accountant} accountant{tuned}"
+                f"{servers}; {self.protects}"
             )
         return "; ".join((head, *self.marks))
 
@@ -198,6 +203,7 @@ class Guarantee:
             "seeded": self.seeded,
             "protects": self.protects,
             "trusts": self.trusts,
+            "curator": None if self.curator is None else self.curator.to_json(),
             "refuted": self.refuted,
             "tuning": self.tuning,
             "assumptions": list(self.assumptions),
@@ -219,6 +225,7 @@ def guarantee(
     leaks: tuple[str, ...] = (),
     personal_is_public: bool = False,
     refuted: str = "",
+    curator: Curated | None = None,
 ) -> Guarantee:
     """Read the promise off the booked releases: they, and nothing else, decide ε."""
     if channel == "nothing":
@@ -257,6 +264,7 @@ def guarantee(
         leaks,
         personal_is_public,
         tuning=_chosen_by(sum(runs)) if runs else GIVEN,
+        curator=curator,
     )
 
 

@@ -19,10 +19,15 @@ from tacit.privacy import Privacy, Sampler
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
+from tacit.secure.settings import Secure
 
 
 def global_scores(
-    simulation: Simulation, privacy: Privacy | None, sampler: Sampler, progress: Progress
+    simulation: Simulation,
+    privacy: Privacy | None,
+    sampler: Sampler,
+    progress: Progress,
+    curator: Secure | None = None,
 ) -> Metrics:
     """Scores of private federated averaging, with the run's own settings."""
     method, rounds = simulation.method, simulation.rounds
@@ -46,6 +51,8 @@ def global_scores(
         rounds,
         simulation.randomness,
         simulation.device,
+        # As noisy as the run; but no server process is asked for what is thrown away.
+        curator=None if curator is None else curator.simulated,
     )
     with progress.rounds("for comparison: one model for all", rounds) as on_round:
         beside.run(on_round=on_round)

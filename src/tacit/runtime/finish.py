@@ -14,6 +14,7 @@ from tacit.runtime.personalise import personalise as last_step
 from tacit.runtime.progress import Progress
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
+from tacit.secure.settings import Secure
 
 
 def finish(
@@ -28,6 +29,7 @@ def finish(
     progress: Progress,
     timing: Callable[[], dict[str, Any]],
     on_disk: bool = False,
+    curator: Secure | None = None,
 ) -> Run:
     """The run as the caller gets it; `timing` is asked when all the rest is done."""
     if simulation.method.settles:  # tasks already took their last step, an exact one
@@ -41,7 +43,7 @@ def finish(
     run = Run.of(simulation, privacy, settings, models)
     if baselines:
         assert models.alone is not None
-        together = global_scores(simulation, privacy, sampler, progress)
+        together = global_scores(simulation, privacy, sampler, progress, curator)
         run.baselines = {"local": models.alone, "global": together}
     return _finished(run, folder, progress, timing)
 

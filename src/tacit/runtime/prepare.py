@@ -24,9 +24,11 @@ from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
 from tacit.runtime.attendance import Attendance
+from tacit.runtime.curator import curator_of
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.simulate import Simulation, first_board
 from tacit.runtime.store import Store
+from tacit.secure.settings import Secure
 
 
 def prepare(
@@ -43,6 +45,7 @@ def prepare(
     folder: Path | None = None,
     server: Server | None = None,
     attendance: Attendance | None = None,
+    curator: Secure | None = None,
 ) -> Simulation:
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out."""
     tasks = len(federation)
@@ -71,6 +74,8 @@ def prepare(
                 sampler, rounds, tasks, weights=channel.weights, replaced=replaced
             )
             channel.release = Release(sampler, noise, replaced)
+        if curator is not None:
+            channel.curator = curator_of(federation, curator, randomness)
         if privacy.epsilon is not None:
             channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
     board = Board(first_board(method, model, channel.relation))

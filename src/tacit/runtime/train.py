@@ -24,6 +24,7 @@ from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
 from tacit.runtime.attendance import Attendance
+from tacit.runtime.curator import check_curator
 from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
@@ -40,6 +41,7 @@ from tacit.runtime.start import (
     usual,
 )
 from tacit.runtime.store import replace
+from tacit.secure.settings import Secure
 
 SETTINGS = "settings.json"
 
@@ -56,6 +58,7 @@ def train(
     patience: int | None = None,
     server: Server | None = None,
     attendance: Attendance | None = None,
+    curator: Secure | None = None,
     personalise: Personalise = "best",
     baselines: bool = True,
     device: str = "cpu",
@@ -82,6 +85,8 @@ def train(
         only on the billboard
     attendance : which clients join late or are lost in a round (`tacit.Attendance`); only on the
         exchange
+    curator : `tacit.Secure(...)` for servers that sum on secret shares, with noise inside, so that
+        nobody sees a contribution; None for one machine that sees them all
     personalise : the last step, which each task takes on its own rows at no privacy cost: "best" of
         many (never much worse than training alone), one way of fine-tuning ("vanilla", "mean",
         "kl", "ewc"), or "none" to keep the method's own models
@@ -100,6 +105,7 @@ def train(
     rounds = usual(method) if rounds is None else rounds
     check(federation, method, rounds, patience, privacy, personalise)
     check_channel(method, server, attendance)
+    check_curator(federation, method, curator, privacy, seed)
     booked = privacy is None or isinstance(privacy, Prepaid)
     if out is None and seed is None and not booked:
         out = fresh_folder(name_of(method))
@@ -110,6 +116,7 @@ def train(
     settings = _settings(method, model, privacy, rounds, cohort, seed, config)
     settings |= {"personalise": personalise, "server": asdict(server) if server else None}
     settings |= {"attendance": attendance.to_json()} if attendance else {}
+    settings |= {"curator": curator.to_json()} if curator else {}
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
     key = _key_of(folder, settings | fingerprint, resume)
     randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
@@ -119,6 +126,7 @@ def train(
     simulation = prepare(
         federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
         store=store, folder=folder, server=server, attendance=attendance,
+        curator=curator,
     )  # fmt: skip
     if folder is not None and resume:
         simulation.resume()
@@ -132,7 +140,7 @@ def train(
     return finish(
         simulation, privacy, sampler, settings,
         personalise=personalise, baselines=baselines, folder=folder, progress=progress,
-        timing=lambda: _timing(started, simulation), on_disk=store == "disk",
+        timing=lambda: _timing(started, simulation), on_disk=store == "disk", curator=curator,
     )  # fmt: skip
 
 

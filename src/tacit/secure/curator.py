@@ -120,16 +120,13 @@ def quantised(vector: np.ndarray, grid: Grid) -> np.ndarray:
 
 def curated(servers: int, *, simulated: bool) -> Curated:
     """What a guarantee says about such a curator."""
-    others = "the other" if servers == 2 else f"up to {servers - 1} of them together"
-    alone = f"one of {servers} servers adds alone" if servers > 2 else "one of 2 servers adds alone"
-    sees = "see" if servers > 2 else "one sees"
+    few = "neither sees anything" if servers == 2 else f"up to {servers - 1} together see nothing"
     words = (
-        f"contributions are secret-shared among {servers} servers that follow the protocol; "
-        f"{others} {sees} nothing of a task but the noisy sums (no dealer is needed); the noise of "
-        "one honest server alone gives this ε; whoever draws the cohorts keeps them to himself"
+        f"contributions are secret-shared among {servers} servers that follow the protocol; {few} "
+        "of a task but the noisy sums (no dealer is needed); the noise of one honest server alone "
+        "gives this ε; whoever draws the cohorts must keep them secret"
     )
     if simulated:
-        words += (
-            "; in this run all servers were simulated inside one process, which sees everything"
-        )
-    return Curated("secure", servers, "additive shares, no dealer", words, alone)
+        words += "; in this run the servers were simulated by one process, which sees everything"
+    noise = f"one of {servers} servers adds alone"
+    return Curated("secure", servers, "additive shares, no dealer", words, noise)

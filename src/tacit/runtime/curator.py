@@ -1,0 +1,84 @@
+"""Which curators a run can have, checked before it starts; and where their servers run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.methods import ExchangeMethod, Method, OnBillboard
+from tacit.privacy import Privacy
+from tacit.privacy.curator import Curator
+from tacit.randomness import Randomness
+from tacit.secure.settings import Secure
+
+
+def check_curator(
+    federation: Federation,
+    method: Method,
+    curator: Secure | None,
+    privacy: Privacy | None,
+    seed: int | None,
+) -> None:
+    """Refuse what a curator of servers cannot do for this method."""
+    if curator is None:
+        return
+    if not isinstance(curator, Secure):
+        raise TacitError(f"curator={curator!r}: pass tacit.Secure(...), or leave it out")
+    name = type(method).__name__
+    if isinstance(method, ExchangeMethod):
+        raise TacitError(
+            f"the curator of {name} does not run on shares: leave curator out, or use a method on "
+            "the billboard (tacit methods)"
+        )
+    if not isinstance(method, OnBillboard):
+        raise TacitError(f"nothing leaves the tasks of {name}, so nobody curates: leave it out")
+    if curator.trust is not None:
+        raise TacitError(
+            f"trust={curator.trust!r}: a sum needs no products, and additive shares already hide "
+            "contributions from all servers but one together; leave trust out"
+        )
+    if curator.bits is not None:
+        raise TacitError(f"bits={curator.bits}: sums choose their own ring; leave bits out")
+    if curator.dealer is not None:
+        raise TacitError("a sum needs no dealer: leave dealer out")
+    if privacy is None or privacy.noise == 0:
+        raise TacitError(
+            "servers open sums with noise only: give privacy=... with noise (--epsilon), or leave "
+            "curator out"
+        )
+    if method.printed(1, privacy.epsilon or 1.0, privacy.delta_for(len(federation))) is not None:
+        raise TacitError(
+            f"the printed mechanism of {name} is no noise that servers add: use "
+            "mechanism='gaussian', or leave curator out"
+        )
+    curator.require()
+    if curator.peers:
+        _check_peers(federation, curator, seed)
+
+
+def _check_peers(federation: Federation, curator: Secure, seed: int | None) -> None:
+    from tacit.secure.certificates import check_name
+
+    if seed is not None:
+        raise TacitError(
+            "server processes draw their own noise, which no seed can decide: leave seed out, or "
+            "peers to simulate them"
+        )
+    if not Path(curator.certificates or "").is_dir():
+        raise TacitError(f"there is no folder of certificates {curator.certificates!r}")
+    for name in federation.names:
+        check_name(name)
+
+
+def curator_of(federation: Federation, curator: Secure, randomness: Randomness) -> Curator:
+    """Servers that sum for the billboard: processes at `peers`, or simulated."""
+    from tacit.secure.curator import SecureSum
+    from tacit.secure.in_turn import InTurn
+
+    if curator.peers:
+        names = tuple(federation.names)
+        return SecureSum(curator.remote(), curator.servers, names, randomness, simulated=False)
+    # Here names only tell parties apart, and a task may be called like one of the others.
+    names = tuple(f"task {name}" for name in federation.names)
+    return SecureSum(InTurn(), curator.servers, names, randomness)
