@@ -95,7 +95,11 @@ def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCu
 
 
 def _party(
-    name: str, host: bool, authority: x509.Certificate, signer: ec.EllipticCurvePrivateKey, days: int
+    name: str,
+    host: bool,
+    authority: x509.Certificate,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int,
 ) -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     # Nobody may take a client's certificate and pose as somebody to connect to.

@@ -30,6 +30,10 @@ STEP = 1 << 18
 """Bytes that must get through within the patience."""
 
 
+CLOSED, BROKEN_OFF = ENDINGS = "closed the connection", "broke off TLS"
+"""How the other side ends a connection, whatever its reason is."""
+
+
 class Channel:
     """Frames to and from one party. Only one thread at a time may use it."""
 
@@ -140,8 +144,8 @@ def _ending(error: Exception) -> str:
         reason = reason_of(error)
         if "bad record mac" in reason and "alert" not in reason:
             return f"sent bytes that were changed on the way ({reason})"
-        return f"broke off TLS ({reason})"
-    return "closed the connection"
+        return f"{BROKEN_OFF} ({reason})"
+    return CLOSED
 
 
 def reason_of(error: ssl.SSLError) -> str:

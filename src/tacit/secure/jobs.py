@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,6 @@ def job_from_json(described: Mapping[str, Any], registry: Mapping[str, str]) -> 
         raise TacitError(
             f"the job is not understood ({error}): run the same version of tacit everywhere"
         ) from None
-    if not isinstance(job.id, str) or len(job.id) != 32 or not set(job.id) <= set("0123456789abcdef"):
+    if not isinstance(job.id, str) or not re.fullmatch("[0-9a-f]{32}", job.id):
         raise TacitError(f"{job.id!r} cannot be the id of a job: 32 hexadecimal digits are needed")
     return job

@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,22 @@ class Identity:
             found = certified_name(channel.sock)
             if found != peer:
                 raise PartyError(peer, f"is not at {address}, but {found}: check the addresses")
-            channel.write_json("hello", hello, patience)
-            answer = channel.read_json("welcome", patience, MOST_GREETING)
-            if "refused" in answer:
-                raise PartyError(peer, f"refused {self.name}: {answer['refused']}")
+            self._greet(channel, hello, patience)
         except BaseException:
             channel.close()
             raise
         return channel
+
+    def _greet(self, channel: Channel, hello: dict[str, Any], patience: float) -> None:
+        try:
+            channel.write_json("hello", hello, patience)
+            answer = channel.read_json("welcome", patience, MOST_GREETING)
+        except PartyError as error:
+            # In TLS 1.3 one learns only here that the other side did not like our certificate.
+            what = f"did not let {self.name} in (it {error.what})"
+            raise PartyError(channel.peer, what) from None
+        if "refused" in answer:
+            raise PartyError(channel.peer, f"refused {self.name}: {answer['refused']}")
 
     def accept(self, plain: socket.socket, patience: float) -> Channel:
         """The other side of `connect`, up to the greeting; raises `Refused`."""
@@ -105,17 +113,16 @@ def _secured(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
     """TLS on top of this connection, which is closed if that fails."""
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return context.wrap_socket(
-            plain, server_side=context.protocol == ssl.PROTOCOL_TLS_SERVER
-        )
+        return context.wrap_socket(plain, server_side=context.protocol == ssl.PROTOCOL_TLS_SERVER)
     except ssl.SSLCertVerificationError as error:
         plain.close()
-        if "expired" in error.verify_message:
+        reason = error.verify_message
+        if "expired" in reason:
             raise Refused("its certificate has expired") from None
-        raise Refused(
-            "its certificate was not signed by this consortium's authority"
-            f" ({error.verify_message})"
-        ) from None
+        if "purpose" in reason:
+            raise Refused("its certificate is that of a client") from None
+        sentence = f"its certificate was not signed by this consortium's authority ({reason})"
+        raise Refused(sentence) from None
     except ssl.SSLEOFError:
         plain.close()
         raise ConnectionResetError from None
@@ -210,7 +217,7 @@ class TlsLinks(Links):
             to: Sender(outgoing[to], PATIENCE if patience is None else patience)
             for to in through_threads
         }
-        self._spent: Counter[str] = Counter()
+        self._spent: defaultdict[str, float] = defaultdict(float)
 
     def flush(self) -> None:
         """Wait until everything is on its way; raises what went wrong meanwhile."""

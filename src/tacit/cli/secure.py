@@ -1,0 +1,55 @@
+"""`tacit certificates` and `tacit server`: a consortium whose servers are processes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli.options import OPTION, names
+from tacit.errors import TacitError
+
+Folder = Annotated[Path, typer.Argument(help="Where they are, or will be.")]
+
+
+def certificates(
+    folder: Folder,
+    servers: Annotated[int, OPTION(help="Number of servers.")] = 3,
+    clients: Annotated[str | None, OPTION(help="Names of clients: a,b,c.")] = None,
+    days: Annotated[int, OPTION(help="How long they are valid.")] = 365,
+) -> None:
+    """Certificates for servers, dealer, coordinator and clients; those that exist are kept.
+
+    Every party needs ca.pem and its own file, and nothing else of this folder.
+    """
+    from tacit.secure.certificates import make_certificates
+
+    added = make_certificates(folder, servers, names(clients) or [], days)
+    print(f"{folder}: added {', '.join(added)}" if added else f"{folder}: nothing was missing")
+
+
+def server(
+    party: Annotated[str, OPTION(help="Which one this is: 0, 1, … or dealer.")],
+    peers: Annotated[str, OPTION(help="Addresses of all servers: host:port,host:port,…")],
+    certificates: Annotated[Path, OPTION(help="Folder with ca.pem and this party's file.")],
+    dealer: Annotated[str | None, OPTION(help="Address of the dealer: host:port.")] = None,
+    patience: Annotated[float, OPTION(help="Seconds of silence that end a job.")] = 20.0,
+) -> None:
+    """Run one server of a curator on shares, or its dealer, until it is stopped."""
+    from tacit.secure.addresses import Addresses
+    from tacit.secure.daemon import Daemon
+    from tacit.secure.job import DEALER, server_name
+
+    if party != DEALER and not party.isdecimal():
+        raise TacitError(f"--party {party}: give the number of the server, or {DEALER}")
+    if patience <= 0:
+        raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
+    name = party if party == DEALER else server_name(int(party))
+    daemon = Daemon(
+        name, Addresses(tuple(names(peers) or ()), dealer), certificates, patience=patience
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: daemon.stop())
+    daemon.run()

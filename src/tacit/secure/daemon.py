@@ -1,0 +1,202 @@
+"""A server, or the dealer, as a process of its own: `tacit server`.
+
+    coordinator ──► job ──► accepted? ──► start ──► working … working ──► done, or failed and why
+
+One job at a time. A job gets its connections after all servers have accepted it, and loses them
+when it ends, so a party that waits for a failed one notices at once. No job ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import TacitError
+from tacit.secure.addresses import Addresses, split
+from tacit.secure.channel import Channel
+from tacit.secure.job import COORDINATOR, DEALER, Job
+from tacit.secure.jobs import JOBS, job_from_json
+from tacit.secure.links import PATIENCE, PartyError
+from tacit.secure.session import Session
+from tacit.secure.tls import MOST_GREETING, Identity, Refused
+
+CLEARING = 1.0
+"""Seconds that a new job waits for the end of one that its coordinator has given up."""
+BEAT = 0.5
+"""Seconds between two signs of life, well below anybody's patience."""
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+class Daemon:
+    """Listens, lets certified parties in, and does the jobs that the coordinator sends."""
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Addresses,
+        certificates: Path,
+        *,
+        patience: float = PATIENCE,
+        registry: Mapping[str, str] = JOBS,
+        log: Callable[[str], None] = _print,
+    ) -> None:
+        self.name, self.addresses, self.patience = name, addresses, patience
+        self._address = addresses.of(name)
+        self._identity = Identity(certificates, name)
+        self._registry, self._log = registry, log
+        self._session: Session | None = None
+        self._seen: set[str] = set()
+        self._changed = threading.Condition()
+        self._stopped, self._stopper = socket.socketpair()
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        with self._listener() as listener, selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(self._stopped, selectors.EVENT_READ)
+            self._log(f"{self.name} listens on {self._address}")
+            while all(key.fileobj is listener for key, _ in selector.select()):
+                try:
+                    sock, (host, *_) = listener.accept()
+                except OSError as error:  # too many open files, or it left again
+                    self._log(f"could not accept a connection ({error.strerror})")
+                    time.sleep(0.1)
+                    continue
+                threading.Thread(target=self._receive, args=(sock, host), daemon=True).start()
+        with self._changed:
+            if self._session is not None:
+                self._session.cut()
+
+    def stop(self) -> None:
+        """End `run`; may be called by a signal handler."""
+        self._stopper.send(b".")
+
+    def _listener(self) -> socket.socket:
+        host, port = split(self._address)
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            listener = socket.create_server((host, port), family=family, backlog=1024)
+        except OSError as error:
+            raise TacitError(
+                f"{self.name} cannot listen on {self._address} ({error.strerror}): "
+                "its own address must be free and of this machine"
+            ) from None
+        listener.setblocking(False)
+        return listener
+
+    def _receive(self, sock: socket.socket, host: str) -> None:
+        """One connection, in its own thread; whatever happens stays here."""
+        channel = None
+        keep = False
+        try:
+            channel = self._identity.accept(sock, self.patience)
+            hello = channel.read_json("hello", self.patience, MOST_GREETING)
+            if hello.get("role") == "job":
+                self._coordinate(channel)
+            else:
+                self._admit(channel, hello)
+                keep = True
+        except Refused as refused:
+            self._log(f"refused {host}: {refused}")
+            if channel is not None:
+                with contextlib.suppress(PartyError):
+                    channel.write_json("welcome", {"refused": str(refused)}, self.patience)
+        except PartyError as error:
+            self._log(f"ended the connection with {host}: {error.party} {error.what}")
+        except Exception as error:
+            self._log(f"ended the connection with {host}: {type(error).__name__}: {error}")
+        finally:
+            if channel is not None and not keep:
+                channel.close()
+
+    def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
+        with self._changed:
+            session = self._session
+        if session is None or session.job.id != hello.get("job"):
+            raise Refused(f"{channel.peer} asks for a job that is not open here")
+        session.admit(channel)
+
+    def _coordinate(self, channel: Channel) -> None:
+        """A connection that brings a job."""
+        if channel.peer != COORDINATOR:
+            raise Refused(f"{channel.peer} may not start jobs, only the coordinator may")
+        channel.write_json("welcome", {}, self.patience)
+        described = channel.read_json("job", self.patience)
+        try:
+            session = self._open(job_from_json(described, self._registry))
+        except TacitError as refused:
+            self._log(f"refused a job: {refused}")
+            channel.write_json("answer", {"refused": str(refused)}, self.patience)
+            return
+        try:
+            channel.write_json("answer", {}, self.patience)
+            channel.read_json("start", self.patience)
+            end = self._attend(channel, session)
+        finally:
+            session.cut()
+            with self._changed:
+                self._session = None
+                self._changed.notify_all()
+        # Only now: the coordinator may send its next job at once.
+        channel.write_json("state", end, self.patience)
+
+    def _open(self, job: Job) -> Session:
+        """From here on parties can connect for this job."""
+        if job.servers != len(self.addresses.servers) or self.name not in job.names:
+            raise TacitError(
+                f"the job is for {', '.join(job.names)}, "
+                f"but {self.name} knows {len(self.addresses.servers)} servers: check --peers"
+            )
+        if job.dealer and self.addresses.dealer is None:
+            raise TacitError(f"the job needs a {DEALER}: start servers with --dealer")
+        session = Session(job, self._identity, self.addresses, self.patience)
+        with self._changed:
+            self._changed.wait_for(lambda: self._session is None, CLEARING)
+            if self._session is not None:
+                raise TacitError(f"{self.name} is busy with another {self._session}: try later")
+            if job.id in self._seen:
+                raise TacitError(f"{session} was here before: every job needs a fresh id")
+            self._seen.add(job.id)
+            self._session = session
+        return session
+
+    def _attend(self, channel: Channel, session: Session) -> dict[str, Any]:
+        """Let the job work in a thread; tell the coordinator that it does, and notice if it left.
+
+        This connection has no other reader or writer, whatever the job sends meanwhile.
+        """
+        ends: list[dict[str, Any]] = []
+        ended, ending = socket.socketpair()
+
+        def work() -> None:
+            with ending:
+                ends.append(session.work())
+
+        with ended, selectors.DefaultSelector() as selector:
+            selector.register(ended, selectors.EVENT_READ)
+            selector.register(channel.sock, selectors.EVENT_READ)
+            threading.Thread(target=work, daemon=True).start()
+            while True:
+                beat = min(BEAT, self.patience / 4)
+                ready = [key.fileobj for key, _ in selector.select(beat)]
+                if ended in ready:
+                    break
+                if ready:
+                    self._log(f"{session}: given up by the coordinator")
+                    raise PartyError(COORDINATOR, "left its job")
+                channel.write_json("state", {"state": "working"}, self.patience)
+        end = ends[0]
+        if end["state"] == "done":
+            self._log(f"{session}: done in {end['seconds']:.2f} s")
+        else:
+            self._log(f"{session}: failed, {end['party']} {end['what']}")
+        return end

@@ -1,0 +1,187 @@
+"""Jobs on servers that are processes elsewhere.
+
+    1  the coordinator offers the job to all servers; nothing starts unless all accept
+    2  clients and coordinator connect, upload, and read what they are answered
+    3  every server says that it works, until it is done or failed
+
+Clients and coordinator wait for answers as long as servers say that they work: how long a job takes
+has no limit, only how long a server may be silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import TacitError
+from tacit.secure.addresses import Addresses
+from tacit.secure.blame import Reports
+from tacit.secure.channel import Channel
+from tacit.secure.job import COORDINATOR, Job, Outcome
+from tacit.secure.links import PATIENCE, PartyError
+from tacit.secure.tls import Identity, TlsLinks
+
+HEARING = 2.0
+"""Seconds after the first failure in which other parties can say what they know."""
+
+
+@dataclass
+class Remote:
+    """Servers at these addresses; this process has the certificates of coordinator and clients."""
+
+    addresses: tuple[str, ...]
+    dealer: str | None
+    certificates: Path
+    patience: float = PATIENCE
+    _identities: dict[str, Identity] = field(default_factory=dict, repr=False)
+
+    def run(self, job: Job, secret_of: Mapping[str, Any]) -> Outcome:
+        """Do a job for clients with these secrets; raises what went wrong first."""
+        addresses = Addresses(tuple(self.addresses), self.dealer)
+        if job.servers != len(addresses.servers):
+            raise TacitError(
+                f"the job is for {job.servers} servers, but {len(addresses.servers)} are given"
+            )
+        for name in (COORDINATOR, *job.clients):
+            if name not in self._identities:
+                self._identities[name] = Identity(Path(self.certificates), name)
+        with _Round(job, addresses, self._identities, self.patience) as current:
+            return current.run(secret_of)
+
+
+class _Round:
+    """One job, with all connections and threads that it needs here."""
+
+    def __init__(
+        self, job: Job, addresses: Addresses, identities: Mapping[str, Identity], patience: float
+    ) -> None:
+        self.job, self.patience = job, patience
+        self._addresses, self._identities = addresses, identities
+        self._channels: list[Channel] = []
+        self._threads: list[threading.Thread] = []
+        self._running: set[str] = set()
+        """Servers that have not reported an end, and `clients`' and coordinator's own threads."""
+        self._reports = Reports(job.names)
+        self._statistics: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
+        self._sent_by_clients = 0
+        self._ended = False
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> _Round:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing of a round stays behind, however it ended."""
+        with self._changed:
+            self._ended = True
+            for channel in self._channels:
+                channel.cut()
+        for thread in self._threads:
+            thread.join()
+        for channel in self._channels:
+            channel.close()
+
+    def run(self, secret_of: Mapping[str, Any]) -> Outcome:
+        opened: list[Any] = []
+        self._start_servers()
+        self._in_thread(COORDINATOR, lambda: opened.append(self._conclude()))
+        for name in self.job.clients:
+            self._in_thread(name, lambda name=name: self._be_client(name, secret_of[name]))
+        with self._changed:
+            self._changed.wait_for(lambda: self._reports.errors or not self._running)
+            if self._reports.errors:
+                servers = set(self.job.names)
+                self._changed.wait_for(lambda: not self._running & servers, HEARING)
+                raise self._reports.cause()
+        sent = {name: sum(self._statistics[name]["sent_bytes"].values()) for name in self.job.names}
+        sent["clients"] = self._sent_by_clients
+        answers = {name: self._answers[name] for name in self.job.clients}
+        return Outcome(answers, opened[0], sent, self._statistics)
+
+    def _start_servers(self) -> None:
+        """Start the job everywhere, or nowhere."""
+        controls = {name: self._connect(COORDINATOR, name, "job") for name in self.job.names}
+        for channel in controls.values():
+            channel.write_json("job", self.job.to_json(), self.patience)
+        for name, channel in controls.items():
+            answer = channel.read_json("answer", self.patience)
+            if "refused" in answer:
+                raise PartyError(name, f"refused the job: {answer['refused']}")
+        for channel in controls.values():
+            channel.write_json("start", {}, self.patience)
+        for name, channel in controls.items():
+            self._in_thread(name, lambda name=name, channel=channel: self._follow(name, channel))
+
+    def _follow(self, name: str, channel: Channel) -> None:
+        """Listen to a server until it reports its end."""
+        while True:
+            try:
+                heard = channel.read_json("state", self.patience)
+            except PartyError as error:
+                with self._changed:
+                    self._reports.add(name, error, lost=True)
+                return
+            if heard.get("state") == "done":
+                self._statistics[name] = {key: heard[key] for key in heard if key != "state"}
+                return
+            if heard.get("state") == "failed":
+                raise PartyError(str(heard.get("party")), str(heard.get("what")))
+
+    def _conclude(self) -> Any:
+        with self._links(COORDINATOR) as links:
+            return self.job.conclude(links)
+
+    def _be_client(self, name: str, secret: Any) -> None:
+        with self._links(name) as links:
+            self.job.upload(links, secret)
+            answer = self.job.collect(links)
+        with self._changed:
+            self._answers[name] = answer
+            self._sent_by_clients += links.sent_bytes.total()
+
+    @contextlib.contextmanager
+    def _links(self, name: str) -> Iterator[TlsLinks]:
+        channels = {}
+        for server in self.job.names:
+            channels[server] = self._connect(name, server, "link")
+            channels[server].job = bytes.fromhex(self.job.id)
+        # Without patience: silent servers are noticed by `_follow`, which ends all connections.
+        links = TlsLinks(name, channels, channels, patience=None)
+        try:
+            yield links
+        except BaseException:
+            for channel in channels.values():
+                channel.cut()  # servers that wait for this party notice at once
+            raise
+
+    def _connect(self, name: str, server: str, role: str) -> Channel:
+        hello = {"role": role, "job": self.job.id}
+        address = self._addresses.of(server)
+        channel = self._identities[name].connect(address, server, hello, self.patience)
+        with self._changed:
+            self._channels.append(channel)
+            if self._ended:
+                channel.cut()
+        return channel
+
+    def _in_thread(self, name: str, work: Callable[[], Any]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                with self._changed:
+                    self._reports.add(name, error)
+            finally:
+                with self._changed:
+                    self._running.discard(name)
+                    self._changed.notify_all()
+
+        self._running.add(name)
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
