@@ -90,6 +90,10 @@ class FedMTL(MixingMethod):
         weights = normalised(torch.cat([shared.unsqueeze(0), each, shared.unsqueeze(0)]))
         return Answer(guarded(weights, self.min_peers).unsqueeze(0), similarity=alike)
 
+    def least(self, progress: float) -> float:
+        """The similarity below which others do not count (Z), from the first round to the last."""
+        return self.threshold + progress * (self.last_threshold - self.threshold)
+
     def _scores(self, choice: str, alike: Tensor, uploads: Uploads) -> Tensor:
         """S [n, n] as one of the choices has it, before sizes; a client always scores itself."""
         holds = uploads.holds.to(alike.dtype)
@@ -98,9 +102,8 @@ class FedMTL(MixingMethod):
         if choice == "own":
             return torch.eye(len(alike), dtype=alike.dtype, device=alike.device)
         if choice == "similar":
-            least = self.threshold + uploads.progress * (self.last_threshold - self.threshold)
             # Equal layers are equal to rounding only: a threshold of 1 must not cut them off.
-            return torch.where(alike >= least - 1e-6, alike, 0.0)
+            return torch.where(alike >= self.least(uploads.progress) - 1e-6, alike, 0.0)
         both = holds @ holds.T
         either = holds.sum(dim=1, keepdim=True) + holds.sum(dim=1) - both
         return both / either if choice == "overlap" else (both == either).to(alike.dtype)

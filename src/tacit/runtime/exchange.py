@@ -64,10 +64,7 @@ class Exchange(Simulation):
         accepted = vectors if bool(here.all()) else vectors[here]
         uploads = self._uploads(cohort[here], accepted, board.round)
         if len(uploads):
-            answer = self.method.answer(uploads, self.memory)
-            self.memory |= answer.memory
-            self.record.note(uploads, answer)
-            trained = self._answered(public, uploads, answer, trained, here)
+            trained = self._answered(public, self._curated(uploads), trained, here)
         for tasks, states in trained:
             self.store.put(tasks, states)
         return dataclasses.replace(board, round=board.round + 1)
@@ -91,16 +88,21 @@ class Exchange(Simulation):
             self.rounds,
         )
 
+    def _curated(self, uploads: Uploads) -> Iterator[Tensor]:
+        """The curator: what each client that is here is sent, [copies, length], in their order."""
+        answer = self.method.answer(uploads, self.memory)
+        self.memory |= answer.memory
+        self.record.note(uploads, answer)
+        return self._answers(uploads, answer)
+
     def _answered(
         self,
         public: Public,
-        uploads: Uploads,
-        answer: Answer,
+        answers: Iterator[Tensor],
         trained: list[tuple[Tensor, State]],
         here: Tensor,
     ) -> list[tuple[Tensor, State]]:
         """The states of all tasks, after those that are here made something of their answers."""
-        answers = self._answers(uploads, answer)
         begin, after = 0, []
         for tasks, states in trained:
             there = here[begin : begin + len(tasks)].nonzero().squeeze(1)
@@ -120,7 +122,7 @@ class Exchange(Simulation):
         return after
 
     def _answers(self, uploads: Uploads, answer: Answer) -> Iterator[Tensor]:
-        """What each client that is here is sent, in their order; mixed for many at a time."""
+        """The mixtures, for many clients at a time."""
         length = 4 * answer.weights.shape[0] * uploads.vectors.shape[1]
         many = max(1, chunk_bytes(self.device) * MIXED // max(1, length))
         for receivers in torch.arange(len(uploads), device=self.device).split(many):
@@ -142,11 +144,11 @@ class Exchange(Simulation):
         tasks = torch.arange(min(2, len(self.federation)), device=self.device)
         blank = self.model.start.new_zeros(len(tasks), self._contribution_size)
         uploads = self._uploads(tasks, blank, 0)
-        answer = self.method.answer(uploads, self.memory)
+        answers = self._answers(uploads, self.method.answer(uploads, self.memory))
         fresh = self.method.state(self.model, self.board)
         states = {name: value.expand(len(tasks), *value.shape) for name, value in fresh.items()}
         here = torch.ones(len(tasks), dtype=torch.bool, device=self.device)
-        self._answered(self._public(self.board), uploads, answer, [(tasks, states)], here)
+        self._answered(self._public(self.board), answers, [(tasks, states)], here)
 
     @property
     def _saved(self) -> Board:
@@ -161,7 +163,8 @@ class Exchange(Simulation):
             for name, value in tensors.items()
             if name.startswith(CURATOR)
         }
-        self.record = Record(*(kept.pop(field.name) for field in dataclasses.fields(Record)))
+        kind = type(self.record)
+        self.record = kind(*(kept.pop(field.name) for field in dataclasses.fields(kind)))
         self.memory = kept
 
 

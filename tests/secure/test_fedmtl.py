@@ -1,0 +1,102 @@
+"""FedMTL on shares gives every client the model that it would get in the clear."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tacit.errors import TacitError
+from tacit.methods import FedMTL
+from tacit.secure.fedmtl import SLACK
+from tacit.secure.job import InProcess
+from tests.secure.parties import SETTINGS
+from tests.secure.rounds import Round, apart
+
+
+def _decided(similarity: np.ndarray, least: float) -> bool:
+    """Whether no pair is so near the threshold that rounding decides."""
+    return bool((np.abs(similarity - least) > 3 * SLACK).all())
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    clients=st.integers(2, 7),
+    lengths=st.lists(st.integers(2, 9), min_size=1, max_size=4),
+    threshold=st.sampled_from([0.0, 0.3, 0.7, 0.95]),
+    min_peers=st.integers(1, 3),
+    bits=st.sampled_from([32, 64]),
+    setting=st.sampled_from(SETTINGS),
+)
+def test_models_equal_those_of_the_plain_curator(
+    seed: int, clients: int, lengths: list[int], threshold: float, min_peers: int, bits: int,
+    setting: tuple[str, int],
+) -> None:  # fmt: skip
+    method = FedMTL(threshold=threshold, last_threshold=threshold, min_peers=min_peers)
+    given_round = Round.random(seed, clients, lengths, columns=37)
+    plain, similarity = given_round.plain(method)
+    assume(_decided(similarity.numpy(), threshold) or threshold == 0)
+    trust, servers = setting
+    job = given_round.job(method, trust=trust, servers=servers, bits=bits)
+    outcome = InProcess().run(job, given_round.secrets(method))
+    assert apart(given_round.models(outcome.answers), plain) < 1e-3
+
+
+@pytest.mark.parametrize("choices", [("everyone", "own"), ("everyone", "similar"), ("own", "own")])
+def test_variants(choices: tuple[str, str]) -> None:
+    method = FedMTL(threshold=0.5, shared=choices[0], heads=choices[1])  # pyright: ignore
+    some = Round.random(3, 6, [5, 4, 6], columns=50)
+    plain, _ = some.plain(method)
+    outcome = InProcess().run(some.job(method), some.secrets(method))
+    assert apart(some.models(outcome.answers), plain) < 1e-4
+
+
+def test_fake_tasks_never_match() -> None:
+    """A client's empty slots change nothing, however many there are."""
+    some = Round.random(5, 5, [4, 4, 4, 4], columns=10)
+    some.holds[:] = False
+    some.holds[np.arange(5), [0, 1, 2, 3, 0]] = True
+    method = FedMTL(threshold=0.0, last_threshold=0.0, min_peers=1)
+    plain, _ = some.plain(method)
+    for slots in (1, 2, 4):
+        outcome = InProcess().run(some.job(method, slots=slots), some.secrets(method))
+        assert apart(some.models(outcome.answers), plain) < 1e-4
+    # Layers that are all zero have no direction: nobody is like such a client.
+    some.vectors[0, some.parts[1]] = 0.0
+    plain, similarity = some.plain(method)
+    assert float(similarity[0, 1:].max()) == 0.0
+    outcome = InProcess().run(some.job(method), some.secrets(method))
+    assert (np.abs(some.models(outcome.answers)[0] - some.vectors[0]) < 1e-8).all()
+
+
+def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
+    some = Round.random(1, 3, [4, 4], columns=10)
+    method = FedMTL()
+    for bits, value in ((32, 1.5), (64, 2000.0), (64, np.nan)):
+        some.vectors[1, 2] = value
+        with pytest.raises(TacitError, match="a parameter of client-1 is"):
+            InProcess().run(some.job(method, bits=bits), some.secrets(method))
+    some.vectors[1, 2] = 0.0
+    with pytest.raises(TacitError, match="but there are 1 slots"):
+        some.holds[0] = True
+        InProcess().run(some.job(method, slots=1), some.secrets(method))
+    some.sizes[2] = 0
+    with pytest.raises(TacitError, match="client-2 has 0 rows"):
+        InProcess().run(some.job(method), some.secrets(method))
+    with pytest.raises(TacitError, match="needs exactly 3 servers"):
+        some.job(method, trust="replicated", servers=4)
+    with pytest.raises(TacitError, match="too many to be matched"):
+        some.job(method, slots=11)
+
+
+def test_sums_of_weights_are_exact() -> None:
+    """Where all models are the same, so are all answers: to the rounding of one number."""
+    some = Round.random(2, 6, [5, 5], columns=400)
+    some.vectors[:] = some.vectors[0]
+    some.holds[:] = True
+    method = FedMTL(threshold=0.9)
+    for bits, error in ((32, 2.0**-16), (64, 2.0**-32)):
+        outcome = InProcess().run(some.job(method, bits=bits), some.secrets(method))
+        assert np.abs(some.models(outcome.answers) - some.vectors).max() <= error
