@@ -41,7 +41,7 @@ class Proxy:
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._socks: list[socket.socket] = []
-        self.address = "127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.tamper: Tamper = honest
         self.flows: list[Flow] = []
         threading.Thread(target=self._accept, daemon=True).start()

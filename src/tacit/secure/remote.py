@@ -25,7 +25,7 @@ from tacit.secure.job import COORDINATOR, Job, Outcome
 from tacit.secure.links import PATIENCE, PartyError
 from tacit.secure.tls import Identity, TlsLinks
 
-HEARING = 2.0
+HEARING = 1.0
 """Seconds after the first failure in which other parties can say what they know."""
 
 
