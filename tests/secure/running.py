@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.secure.channel import HEADER, MAGIC, NO_JOB
 from tacit.secure.links import PartyError
 from tacit.secure.local import LocalServers
 from tests.secure import adding
@@ -46,15 +47,25 @@ def succeed(servers, **options):
 
 def fail(remote, job, within=PATIENCE + 3.0):
     """The error of a round that must fail soon, open nothing and leave nothing behind."""
-    threads, concluded = threading.active_count(), len(adding.concluded)
+    concluded = len(adding.concluded)
     begun = time.monotonic()
     with pytest.raises(PartyError) as caught:
         remote.run(job, secrets_of(job))
     assert time.monotonic() - begun < within
     assert len(adding.concluded) == concluded
-    assert threading.active_count() <= threads
+    assert_nothing_left(job)
     assert "can be run again" in str(caught.value)
     return caught.value
+
+
+def assert_nothing_left(job):
+    """Threads of a round have the names of parties; an open socket would be a warning."""
+    assert not {thread.name for thread in threading.enumerate()} & {*job.names, *job.clients}
+    assert "coordinator" not in {thread.name for thread in threading.enumerate()}
+
+
+def raw_frame(magic=MAGIC, job=NO_JOB, number=1, label=b"x", length=4, payload=b"1234"):
+    return HEADER.pack(magic, job, number, len(label), length) + label + payload
 
 
 def wait_for_line(servers, name, text, count=1):

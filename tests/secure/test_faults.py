@@ -7,7 +7,6 @@ import dataclasses
 import os
 import signal
 import socket
-import threading
 
 import numpy as np
 import pytest
@@ -21,12 +20,14 @@ from tests.secure.adding import PHASES, AddJob
 from tests.secure.proxy import Proxy, at, honest
 from tests.secure.running import (
     PATIENCE,
+    assert_nothing_left,
     fail,
     local_servers,
     make_job,
     meanwhile,
     secrets_of,
     succeed,
+    wait_for_line,
 )
 
 LATE = 100_000
@@ -255,11 +256,10 @@ def test_a_client_that_does_something_else(servers, kind, sentence):
 
 
 def test_a_client_that_cannot_take_part_says_why(servers):
-    threads = threading.active_count()
+    job = make_job(Leaves)
     with pytest.raises(TacitError, match=r"^this model has run away$"):
-        job = make_job(Leaves)
         servers.remote.run(job, secrets_of(job))
-    assert threading.active_count() == threads
+    assert_nothing_left(job)
 
 
 def test_a_client_that_never_connects(servers):
