@@ -87,12 +87,13 @@ class PrivacySection(_Section):
 
 
 class CuratorSection(_Section):
-    """Servers that sum on shares; leave the whole section out for one machine that sees all."""
+    """Servers that work on shares; leave the whole section out for one machine that sees all."""
 
     kind: Literal["secure"]
     servers: int = 3
     trust: Literal["dealer", "replicated"] | None = None
     bits: Literal[32, 64] | None = None
+    slots: int | None = None
     peers: list[str] = []
     dealer: str | None = None
     certificates: str | None = None

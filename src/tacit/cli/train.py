@@ -137,6 +137,13 @@ def train(
     bits: Annotated[
         int | None, OPTION(help="32 or 64; only on the exchange.", rich_help_panel=CURATOR)
     ] = None,
+    slots: Annotated[
+        int | None,
+        OPTION(
+            help="Task layers that each client uploads, fakes among them (as many as heads).",
+            rich_help_panel=CURATOR,
+        ),
+    ] = None,
     peers: Annotated[
         str | None,
         OPTION(help="Addresses of server processes, with commas.", rich_help_panel=CURATOR),
@@ -207,7 +214,7 @@ def train(
             "sampling": sampling,
         },
         "curator": {
-            "kind": curator, "servers": servers, "trust": trust, "bits": bits,
+            "kind": curator, "servers": servers, "trust": trust, "bits": bits, "slots": slots,
             "peers": names(peers), "dealer": dealer,
             "certificates": None if certificates is None else str(certificates),
         },

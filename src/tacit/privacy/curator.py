@@ -23,8 +23,10 @@ class Curated:
     """On what the servers' ignorance rests, in a few words."""
     words: str
     """Who has to be trusted with what."""
-    noise_of: str
-    """Whose noise ε counts."""
+    noise_of: str = ""
+    """On the billboard: whose noise ε counts."""
+    hides: str = ""
+    """On the exchange: what is hidden from whom, in a clause."""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -19,7 +19,8 @@ IN_WORDS = {
     "add-remove": "any one task added or removed",
     "replace": "any one task's data replaced",
 }
-EXCHANGE = "protects nothing between clients; the curator sees all models"
+BETWEEN = "protects nothing between clients"
+EXCHANGE = f"{BETWEEN}; the curator sees all models"
 """What the exchange promises."""
 GIVEN = (
     "settings were given; if they were chosen by comparing runs on these data, that choice is not "
@@ -125,7 +126,7 @@ class Guarantee:
         if self.channel == "nothing":
             return "nothing leaves a task"
         if self.channel == "exchange":
-            return EXCHANGE
+            return EXCHANGE if self.curator is None else f"{BETWEEN}; {self.curator.hides}"
         if self.refuted:
             return f"protects nobody: {self.refuted}"
         if not math.isfinite(self.epsilon):
@@ -139,13 +140,13 @@ class Guarantee:
         """What is not protected, and from whom."""
         if self.channel == "nothing":
             return "nobody has to be trusted"
-        if self.channel == "exchange":
+        if self.channel == "exchange" and self.curator is None:
             return (
                 "the curator must be trusted with every model, and every client with what its own "
                 "answers tell about the others' models; rows stay with their clients"
             )
         if self.curator is not None:
-            return f"{self.curator.words}; {KEPT}"
+            return f"{self.curator.words}{f'; {KEPT}' if self.channel == 'billboard' else ''}"
         seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
         alone = (
             ", and makes all runs of the tuning by itself: it must not show how many there were, "
@@ -236,7 +237,7 @@ def guarantee(
         # Nothing was booked because nothing was bounded: every published sum is exact.
         return Guarantee(
             channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, seeded, assumptions,
-            leaks,
+            leaks, curator=curator,
         )  # fmt: skip
     if refuted:
         # The paper's ε is not repeated: whoever reads a number believes it.

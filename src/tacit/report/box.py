@@ -52,7 +52,7 @@ def _figures(guarantee: Mapping[str, Any]) -> str:
     figures = [(f"ε = {epsilon_text(guarantee)}", "how much may be learned about one task")]
     if guarantee.get("channel") == "nothing":
         figures = [("ε = 0", "nothing may be learned about any task")]
-    elif state(guarantee) is EXCHANGED:
+    elif state(guarantee).key == EXCHANGED.key:
         figures = [("no ε", "nothing bounds what may be learned about one task")]
     elif guarantee.get("epsilon") is None:
         figures = [("ε = ∞", "no bound on what may be learned about one task")]
@@ -86,7 +86,7 @@ def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, objec
             facts.append(("Accountant", f"{LONG.get(name, name)}, over every booked release", ""))
         facts.append(("Releases", _releases(guarantee), ""))
         facts.append(("Noise", _noise(guarantee, adapted), ""))
-    if kind is not EXCHANGED:  # it says what ε covers, and here is none
+    if kind.key != EXCHANGED.key:  # it says what ε covers, and here is none
         facts.append(("Choice of settings", _sentence(guarantee.get("tuning")), ""))
     assumptions = guarantee.get("assumptions") or []
     facts.append(("Assumptions", [_sentence(a) for a in assumptions] or "None stated", ""))
@@ -102,7 +102,7 @@ LONG = {
 
 
 def _releases(guarantee: Mapping[str, Any]) -> str:
-    if state(guarantee) is EXCHANGED:
+    if state(guarantee).key == EXCHANGED.key:
         return "None: models were exchanged, and nothing was published to everybody"
     if guarantee.get("epsilon") is None:
         if guarantee.get("refuted"):

@@ -30,6 +30,8 @@ def section(result: Mapping[str, Any]) -> str:
     found = result.get("exchange")
     if found is None:
         return ""
+    if found.get("hidden"):
+        return "<h2>What was exchanged</h2>" + _hidden(result, found)
     shown = clients(result)
     return (
         "<h2>What was exchanged</h2>"
@@ -38,6 +40,28 @@ def section(result: Mapping[str, Any]) -> str:
         + _given_away(result, found)
         + _similarity(result, found, shown)
         + _learning(result, found, shown)
+    )
+
+
+def _hidden(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Where the curator is servers that compute on shares, there is little to tell."""
+    least = result["config"].get("min_peers")
+    kept = (
+        f" A client keeps its own model where fewer than {count(least)} others would have a say "
+        f"(min_peers = {least}); the servers see to that without learning where."
+        if least is not None
+        else ""
+    )
+    says = "Nobody saw who learned from whom"
+    words = (
+        f"The servers gave {plural(int(found['answers']), 'answer')}, computed on shares: models, "
+        "heads, rows, similarities and weights were never put together, so this report cannot show "
+        f"them either.{kept} Answers are without noise: each client learns from its own what a "
+        "mixture of others' models tells."
+    )
+    return (
+        f'<div class="told amber" role="note"><b class="says">{text(says)}</b>'
+        f"{paragraph(words)}</div>"
     )
 
 

@@ -61,7 +61,7 @@ def run_table(result: Mapping[str, Any]) -> Table:
         outer.add_row(last)
     label = result["metrics"].get("label") or "not covered by the guarantee"
     notes = Text(f"Scores: {label}.", style="dim")
-    if guarantee.get("tuning") and kind is not EXCHANGED:  # it says what ε covers
+    if guarantee.get("tuning") and kind.key != EXCHANGED.key:  # it says what ε covers
         notes.append(f"\nChoice: {guarantee['tuning']}.")
     if result.get("stopped"):
         notes = Text.assemble((f"Stopped early: {result['stopped']}\n", "yellow"), notes)

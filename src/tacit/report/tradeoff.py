@@ -113,7 +113,7 @@ def _places(drawn: Sequence[Group]) -> _Places:
 
 def _beyond(drawn: Sequence[Group]) -> str:
     """What stands below runs without a finite ε; nothing if there are none."""
-    kinds = {group.state is EXCHANGED for group in drawn if math.isinf(group.epsilon)}
+    kinds = {group.state.key == EXCHANGED.key for group in drawn if math.isinf(group.epsilon)}
     if not kinds:
         return ""
     if kinds == {True}:

@@ -74,13 +74,20 @@ EXCHANGED = State(
     "No privacy between clients: models were exchanged through a curator",
     6,
 )
+SHARED = State(
+    "exchange",
+    "amber",
+    "exchange, no\N{NO-BREAK SPACE}ε",
+    "Hidden from the servers; no privacy between clients",
+    5,
+)
 
 
 def state(guarantee: Mapping[str, Any]) -> State:
     """Green only when the run itself says so: whatever is missing or unclear counts against it."""
     released = guarantee.get("channel") != "nothing"
     if guarantee.get("channel") == "exchange":
-        return EXCHANGED
+        return EXCHANGED if guarantee.get("curator") is None else SHARED
     if released and guarantee.get("epsilon") is None:
         return REFUTED if guarantee.get("refuted") else NONE
     if guarantee.get("leaks"):
@@ -101,6 +108,13 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
         return (
             "Exact sums were published. Whoever knows the data of the other tasks can work out "
             "what one task contributed; no ε bounds what is learned about it."
+        )
+    if kind is SHARED:
+        return (
+            "The curator is several servers that compute on secret shares: none of them sees a "
+            "model. Every client is answered with mixtures of the others' models, without noise. "
+            "Rows never leave a client, but no ε bounds what a client's answers tell it about the "
+            "others."
         )
     if kind is EXCHANGED:
         return (

@@ -85,6 +85,10 @@ def prepare(
     place = None if folder is None else folder / "checkpoint"
     states = Store(tasks, state, place=store, folder=place, device=device)
     parts = (federation, method, model, channel, states, rounds, randomness, device)
+    if isinstance(method, ExchangeMethod) and curator is not None:
+        from tacit.runtime.secure_exchange import SecureExchange  # needs tacit[secure]
+
+        return SecureExchange(*parts, Server(), curator=curator, attendance=attendance)
     if isinstance(method, ExchangeMethod):
         return Exchange(*parts, Server(), attendance=attendance)
     return Simulation(*parts, server or Server())

@@ -58,7 +58,7 @@ class Run:
             leaks=federation.leaks,
             # Models that a task went on training are its own again, and public no longer.
             personal_is_public=simulation.method.personal_is_public and not personalised.chosen,
-            curator=None if channel.curator is None else channel.curator.about,
+            curator=simulation.curated,
             refuted=WISHART_REFUTED if channel.printed is not None else "",
         )
         part = simulation.test_part

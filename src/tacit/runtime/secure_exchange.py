@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,28 +16,13 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.exchange import Uploads
-from tacit.methods import ExchangeMethod, FedMTL
+from tacit.methods import FedMTL
+from tacit.privacy.curator import Curated
 from tacit.runtime.attendance import Attendance
 from tacit.runtime.exchange import Exchange, Record
 from tacit.secure.fedmtl import FedMTLJob, Mixed, Secret
-from tacit.secure.job import Servers
-
-SUPPORTED = ("similar", "everyone", "own")
-
-
-def check_secure(method: ExchangeMethod) -> None:
-    """Refuse what servers cannot compute on shares."""
-    if not isinstance(method, FedMTL):
-        raise TacitError(
-            f"{type(method).__name__} has no curator that computes on shares: use FedMTL, or leave "
-            "the curator out"
-        )
-    for name in ("shared", "heads"):
-        if getattr(method, name) not in SUPPORTED:
-            raise TacitError(
-                f"{name}={getattr(method, name)!r} is not computed on shares: choose one of "
-                f"{', '.join(SUPPORTED)}, or leave the curator out"
-            )
+from tacit.secure.job import InProcess, Servers
+from tacit.secure.settings import Secure
 
 
 class SecureExchange(Exchange):
@@ -45,43 +30,37 @@ class SecureExchange(Exchange):
 
     method: FedMTL
 
-    def __init__(
-        self,
-        *given: Any,
-        servers: Servers,
-        parties: int,
-        trust: Literal["dealer", "replicated"],
-        bits: int,
-        slots: int | None,
-        attendance: Attendance | None = None,
-    ) -> None:
-        self._servers, self._parties = servers, parties
-        self._trust: Literal["dealer", "replicated"] = trust
-        self._bits, self._slots = bits, slots
+    def __init__(self, *given: Any, curator: Secure, attendance: Attendance | None = None) -> None:
+        self._settings = curator
+        self._servers: Servers = curator.remote() if curator.peers else InProcess()
         super().__init__(*given, attendance=attendance)
         self.record = Hidden.blank(len(self.federation), self.device)
         self.sent: dict[str, int] = {}
         """Bytes that each party has sent so far."""
         self._begin = torch.cat([self.model.start, self.model.buffers]).double().cpu().numpy()
         heads = self.federation.heads
-        most = 1 if heads is None else int(heads.holds.sum(dim=1).max())
+        most, slots = 1 if heads is None else int(heads.holds.sum(dim=1).max()), curator.slots
         self._job(("one", "two"))  # refuses what cannot work, before any work
         if slots is not None and slots < most:
             raise TacitError(
                 f"slots={slots}: a task has {most} heads, so at least {most} are needed"
             )
 
+    @property
+    def curated(self) -> Curated:
+        return about(self._settings)
+
     def _job(self, clients: tuple[str, ...]) -> FedMTLJob:
-        layers = self.model.parts[1:]
+        layers, settings = self.model.parts[1:], self._settings
         shared = self.model.parts[0].stop
         return FedMTLJob(
-            servers=self._parties,
+            servers=settings.servers,
             clients=clients,
-            trust=self._trust,
-            bits=self._bits,
+            trust=settings.trust or "dealer",
+            bits=settings.bits or 64,
             columns=shared + self._contribution_size - self.model.size,
             heads=len(layers),
-            slots=self._slots or len(layers),
+            slots=settings.slots or len(layers),
             length=max(part.stop - part.start for part in layers),
             shared=cast(Any, self.method.shared),
             mixes_heads=cast(Any, self.method.heads),
@@ -132,6 +111,27 @@ class SecureExchange(Exchange):
             part = uploads.parts[1 + head]
             answer[part] = self._begin[part] + mixed.layers[head, : part.stop - part.start]
         return answer
+
+
+def about(settings: Secure) -> Curated:
+    """What a guarantee says about such a curator."""
+    servers = settings.servers
+    words = (
+        f"uploads are secret-shared among {servers} servers that follow the protocol, and none "
+        "learns a model, which heads and how many rows a client has, or who is like whom; "
+    )
+    if settings.trust == "dealer":
+        few = "neither knows anything" if servers == 2 else f"{servers - 1} together know nothing"
+        words += f"{few} as long as the dealer, who never sees data, colludes with none of them"
+    else:
+        words += "one alone knows nothing, two together know everything"
+    if settings.slots is not None:
+        words += f"; everybody knows that no client has more than {settings.slots} heads"
+    if not settings.peers:
+        words += "; in this run the servers were simulated by one process, which sees everything"
+    words += "; every client has to be trusted with what its own answers tell about the others"
+    hides = f"hides everything from the {servers} servers (trust: {settings.trust})"
+    return Curated("secure", servers, settings.trust or "", words, hides=hides)
 
 
 @dataclass

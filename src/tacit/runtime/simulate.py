@@ -28,6 +28,7 @@ from tacit.local.together import Together, fixed
 from tacit.methods.base import Board, Method, OnBillboard, RelatedMethod, State
 from tacit.methods.server import Server
 from tacit.privacy.channel import BudgetSpent, Channel
+from tacit.privacy.curator import Curated
 from tacit.randomness import Randomness
 from tacit.relation import Relation
 from tacit.runtime import evaluate
@@ -147,6 +148,11 @@ class Simulation:
                 states = self.store.take(tasks, self._newcomers(public, places))
                 self.store.put(tasks, settle(public, (states, batches, places)))
         self.store.settle(self._saved, self._notes, save=True)
+
+    @property
+    def curated(self) -> Curated | None:
+        """Who curates, if it is not one machine that sees everything."""
+        return None if self.channel.curator is None else self.channel.curator.about
 
     @property
     def _saved(self) -> Board:

@@ -34,6 +34,7 @@ from tacit.secure.fixed import RINGS, Fixed
 from tacit.secure.job import COORDINATOR, DEALER, Job, server_name
 from tacit.secure.kernels import matmul
 from tacit.secure.links import Links
+from tacit.secure.sharing import reconstruct
 from tacit.secure.uploads import Array, Received, Route, Trust
 from tacit.secure.weights import normalised
 
@@ -151,27 +152,28 @@ class FedMTLJob(Job):
         need = max(1, round((secret.least - SLACK) * len(held) * SCALE))
         own = round(len(held) * SCALE)
         numbers = np.concatenate([heads.reshape(-1), np.array([secret.size, need, own], np.uint64)])
-        what = f"a parameter of {links.name}"
-        arrays = [
-            numbers,
-            np.rint(directions * UNIT).astype(np.int64).astype(np.uint64).astype(np.uint32),
-            self.fixed.encode(layers, what),
-            self.fixed.encode(secret.rows, what),
-        ]
-        self._route.send(links, arrays, self._arrays)
+        fixed, what = self.fixed, f"a parameter of {links.name}"
+        fixed.check(layers, what)
+        fixed.check(secret.rows, what)
+        units = np.rint(directions * UNIT).astype(np.int32).view(np.uint32)
+        arrays = [numbers, units, fixed.encode(layers)]
+        self._route.send(
+            links, arrays, lambda piece: fixed.encode(secret.rows[piece]), self._arrays
+        )
 
     def collect(self, links: Links) -> Mixed:
-        servers, word = self._route.servers, self.fixed.word
-        rows = np.zeros(self.columns, word)
+        rows = np.empty(self.columns)
         for begin in range(0, self.columns, self.chunk):
             part = rows[begin : begin + self.chunk]
-            for name in servers:
-                part += links.receive(name, "shared layers", part.shape, word)
-        layers = np.zeros((self.heads, self.length), word)
-        for name in servers:
-            layers += links.receive(name, "task layers", layers.shape, word)
-        decode = self.fixed.decode
-        return Mixed(decode(rows, product=True), decode(layers, product=True))
+            part[:] = self._reconstructed(links, "shared layers", part.shape)
+        shape = (self.heads, self.length)
+        return Mixed(rows, self._reconstructed(links, "task layers", shape))
+
+    def _reconstructed(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
+        shares = [
+            links.receive(name, label, shape, self.fixed.word) for name in self._route.servers
+        ]
+        return self.fixed.decode(reconstruct(shares))
 
     # The servers, and the dealer with them.
 

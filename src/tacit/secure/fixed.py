@@ -47,23 +47,33 @@ class Fixed:
         """How far a number is at most from what it is written as."""
         return 2.0 ** -(self.fraction + 1)
 
-    def encode(self, values: np.ndarray, what: str = "a number") -> np.ndarray:
-        """As words; refuses what does not fit, before anything is sent."""
-        values = np.asarray(values, dtype=np.float64)
-        largest = float(np.abs(values).max(initial=0.0))
-        if not largest < self.range * (1 - MARGIN):
+    def check(self, values: np.ndarray, what: str) -> None:
+        """Refuse numbers that do not fit, before anything is sent."""
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+        if not largest < self.range * (1 - MARGIN):  # no number is not below it either
             raise TacitError(
                 f"{what} is {largest:.3g}, but shares of {self.bits} bits hold numbers below "
                 f"{self.range:g}: {self._remedy()}"
             )
-        scaled = np.rint(values * 2.0**self.fraction).astype(np.int64)
-        return scaled.astype(np.uint64).astype(self.word)
 
-    def decode(self, words: np.ndarray, *, product: bool = False) -> np.ndarray:
-        """As numbers; `product` if they were multiplied with weights."""
-        signed = words.view(np.int32 if self.bits == 32 else np.int64)
-        fraction = self.fraction + (self.weight if product else 0)
-        return signed.astype(np.float64) * 2.0**-fraction
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Numbers that fit (`check`), as words."""
+        # Single precision would have too few bits for the 33 after the point, and enough for 16.
+        scaled = np.multiply(values, 2.0**self.fraction, dtype=self._real)
+        np.rint(scaled, out=scaled)
+        return scaled.astype(self._signed).view(self.word)
+
+    def decode(self, words: np.ndarray) -> np.ndarray:
+        """Products with weights, as numbers."""
+        return words.view(self._signed) * 2.0 ** -(self.fraction + self.weight)
+
+    @property
+    def _signed(self) -> type[np.signedinteger]:
+        return np.int32 if self.bits == 32 else np.int64
+
+    @property
+    def _real(self) -> type[np.floating]:
+        return np.float32 if self.bits == 32 else np.float64
 
     def _remedy(self) -> str:
         if self.bits == 32:

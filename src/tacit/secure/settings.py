@@ -26,7 +26,10 @@ class Secure:
     servers : how many; the sums of the billboard need at least 2, of which all but one may collude
     trust : on the exchange, who hands out what products on shares need: a "dealer" beside the
         servers, or nobody, with "replicated" shares among three servers; sums need no products
-    bits : on the exchange, the ring of the shares; sums choose their own
+    bits : on the exchange, the ring of the shares (64); 32 is faster, for models whose parameters
+        move by less than 1 from the start; sums choose their own
+    slots : on the exchange, how many task layers each client uploads, the rest of them fakes; None
+        for as many as there are heads, so that nobody learns how many a client has
     peers : addresses (host:port) of server processes, one for each server; empty: all servers run
         inside this process, which is then a simulation of them
     dealer : address of the dealer's process
@@ -36,6 +39,7 @@ class Secure:
     servers: int = 3
     trust: Trust | None = None
     bits: Literal[32, 64] | None = None
+    slots: int | None = None
     peers: tuple[str, ...] = ()
     dealer: str | None = None
     certificates: str | None = None
@@ -47,6 +51,8 @@ class Secure:
             raise TacitError(f"trust={self.trust!r}: choose dealer or replicated")
         if self.bits not in (None, 32, 64):
             raise TacitError(f"bits={self.bits!r}: choose 32 or 64")
+        if self.slots is not None and self.slots < 1:
+            raise TacitError(f"slots={self.slots!r}: at least 1 is needed")
         if isinstance(self.peers, str):
             raise TacitError(f"peers={self.peers!r}: give a tuple of addresses, host:port")
         object.__setattr__(self, "peers", tuple(self.peers))

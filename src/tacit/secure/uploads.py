@@ -12,7 +12,7 @@ A tensor is the secret less all masks. It leaves the client once, whatever the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,14 @@ Trust = Literal["dealer", "replicated"]
 TENSOR_AT = {"dealer": 0, "replicated": 1}
 MASKS_OF = {0: (0, 1), 1: (1,), 2: (0,)}
 """Replicated: which of a client's two masks a server knows. Share 2 is the tensor."""
+
+
+PIECE = 1 << 16
+"""Numbers that travel together; small pieces keep a client's memory small."""
+
+
+def pieces(length: int) -> list[slice]:
+    return [slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE)]
 
 
 @dataclass(frozen=True)
@@ -59,15 +67,30 @@ class Route:
         index = self.servers.index(name)
         return (index,) if self.trust == "dealer" else MASKS_OF[index]
 
-    def send(self, links: Links, arrays: Sequence[np.ndarray], kinds: Sequence[Array]) -> None:
-        """A client's side: fresh seeds to all, then the tensors to one."""
+    def send(
+        self,
+        links: Links,
+        arrays: Sequence[np.ndarray],
+        rows: Callable[[slice], np.ndarray],
+        kinds: Sequence[Array],
+    ) -> None:
+        """A client's side: fresh seeds to all, then the tensors to one.
+
+        The last is long, and is asked for piece by piece.
+        """
         seeds = [fresh_seed() for _ in range(self.masks)]
         to = [*self.servers, self.dealer] if self.trust == "dealer" else self.servers
         for name in to:
             links.send(name, "seeds", b"".join(seeds[i] for i in self.known_to(name)))
+        holder, last = self.servers[TENSOR_AT[self.trust]], kinds[-1]
         for number, (array, kind) in enumerate(zip(arrays, kinds)):
-            tensor = hidden(array, seeds, number)
-            links.send(self.servers[TENSOR_AT[self.trust]], kind.name, tensor)
+            links.send(holder, kind.name, hidden(array, seeds, number))
+        streams = [Stream(seed, len(arrays)) for seed in seeds]
+        for piece in pieces(last.shape[0]):
+            tensor = rows(piece)
+            for stream in streams:
+                tensor -= stream.words(tensor.shape, last.dtype)
+            links.send(holder, last.name, tensor)
 
     def engine(self, links: Links) -> Additive | Replicated:
         """A server's (or the dealer's) side of the computation."""
@@ -129,8 +152,10 @@ class Received:
         found = np.empty((len(self._seeds), *kind.shape), kind.dtype)
         for row, client in zip(found, self._route.clients):
             sender = client if links.name == holder else holder
-            links.receive(sender, kind.name, kind.shape, kind.dtype, out=row)
-            if links.name == holder:
-                for name in passed_on:
-                    links.send(name, kind.name, row)
+            for piece in pieces(kind.shape[0]):
+                part = row[piece]
+                links.receive(sender, kind.name, part.shape, kind.dtype, out=part)
+                if links.name == holder:
+                    for name in passed_on:
+                        links.send(name, kind.name, part)
         return found
