@@ -11,10 +11,14 @@ import time
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from tacit.cli import app
 from tacit.errors import TacitError
+from tacit.secure.addresses import Addresses
 from tacit.secure.certificates import make_certificates
 from tacit.secure.channel import MAGIC
+from tacit.secure.daemon import Daemon
 from tacit.secure.job import InProcess
 from tacit.secure.links import PartyError
 from tacit.secure.local import LocalServers
@@ -265,13 +269,16 @@ def test_the_command_starts_and_ends():
         (["--party", "x", "--peers", "a:1"], "--party x: give the number"),
         (["--party", "dealer", "--peers", "a:1"], "dealer has no address"),
         (["--party", "0", "--peers", "a"], "'a' is no address: write host:port"),
-        (["--party", "0", "--peers", "192.0.2.1:9"], "cannot listen on 192.0.2.1:9"),
         (["--party", "1", "--peers", "a:1,b:70000"], "'b:70000' is no address"),
     ],
 )
 def test_wrong_options_are_one_sentence(foreign, options, sentence):
-    told = subprocess.run(
-        [*SERVE, *options, "--certificates", str(foreign)], capture_output=True, text=True
-    )
-    assert told.returncode == 2
-    assert sentence in told.stderr and "Traceback" not in told.stderr
+    told = CliRunner().invoke(app, ["server", *options, "--certificates", str(foreign)])
+    assert isinstance(told.exception, TacitError) and sentence in str(told.exception)
+
+
+def test_an_address_that_is_taken_or_elsewhere_is_named(servers):
+    for address in (servers.addresses.servers[0], "192.0.2.1:9"):
+        daemon = Daemon("server-0", Addresses((address,)), servers.folder)
+        with pytest.raises(TacitError, match=f"server-0 cannot listen on {address}"):
+            daemon.run()

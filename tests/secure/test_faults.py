@@ -74,7 +74,6 @@ def servers(processes):
     for name, process in processes.processes.items():
         if process.poll() is not None:
             processes.restart(name)
-    succeed(processes)
     succeed(processes, dealt=True)
 
 

@@ -60,7 +60,12 @@ class Daemon:
 
     def run(self) -> None:
         """Serve until `stop`."""
-        with self._listener() as listener, selectors.DefaultSelector() as selector:
+        with (
+            self._stopped,
+            self._stopper,
+            self._listener() as listener,
+            selectors.DefaultSelector() as selector,
+        ):
             selector.register(listener, selectors.EVENT_READ)
             selector.register(self._stopped, selectors.EVENT_READ)
             self._log(f"{self.name} listens on {self._address}")
@@ -78,7 +83,8 @@ class Daemon:
 
     def stop(self) -> None:
         """End `run`; may be called by a signal handler."""
-        self._stopper.send(b".")
+        with contextlib.suppress(OSError):  # it has ended already
+            self._stopper.send(b".")
 
     def _listener(self) -> socket.socket:
         host, port = split(self._address)
