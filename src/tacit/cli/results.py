@@ -11,13 +11,23 @@ from rich.console import Console
 
 from tacit.cli.options import OPTION, Json
 from tacit.errors import TacitError
+from tacit.secure.settings import Secure
 
 
 def demo(
     out: Annotated[Path, OPTION(help="Folder for the reports.")] = Path("tacit-demo"),
+    secure: Annotated[
+        bool, OPTION("--secure", help="Three server processes on shares beside one curator.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Real data, about a minute: alone, a private global model, PMTL, and no privacy."""
+    if secure:
+        Secure().require()
+        from tacit.demo_secure import run_secure_demo
+
+        run_secure_demo(out, as_json=as_json)
+        return
     from tacit.demo import run_demo
 
     run_demo(out, as_json=as_json)
