@@ -18,6 +18,7 @@ from tacit.randomness import Randomness
 from tacit.secure.curator import SecureSum
 from tacit.secure.in_turn import InTurn
 from tacit.secure.links import PartyError
+from tacit.secure.local import LocalServers
 from tacit.secure.summing import SumJob
 
 BILLBOARD = [name for name, kind in METHODS.items() if issubclass(kind, OnBillboard)]
@@ -196,3 +197,25 @@ def test_without_clipping_a_task_is_stopped_at_its_own_door(monkeypatch):
     again.add(torch.full((1, 2), 1e3), torch.tensor([1]))
     with pytest.raises(TacitError, match="bound the contribution first"):
         again.publishable(2)
+
+
+def test_server_processes_sum_for_a_run(make_federation, tmp_path):
+    """Over TLS, with noise that each process draws: what is promised is what one machine promises.
+
+    Almost no noise, so that the result can be compared.
+    """
+    federation = make_federation(tasks=4)
+    given = {
+        "privacy": tacit.Privacy(noise=1e-6), "rounds": 2, "baselines": False,
+        "personalise": "none", "out": tmp_path / "run",
+    }  # fmt: skip
+    method = tacit.PMTL(local_steps=1, batch=None, clip=3.0)
+    with LocalServers(2, federation.names) as servers:
+        curator = tacit.Secure(
+            servers=2, peers=servers.addresses.servers, certificates=str(servers.folder)
+        )
+        run = tacit.train(federation, method, curator=curator, **given)
+    assert "simulated" not in run.guarantee.trusts
+    assert not run.guarantee.seeded
+    central = tacit.train(federation, method, **given | {"out": tmp_path / "central"})
+    assert (models(central) - models(run)).abs().max() < 2e-4 * models(central).abs().max()
