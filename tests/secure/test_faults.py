@@ -109,16 +109,15 @@ def test_a_server_that_is_not_there(servers):
 
 
 def test_a_server_that_stands_still(servers):
-    job = make_job(hold="exchange", seconds=1)
-    process = servers.processes["server-1"]
-    stop = lambda: os.kill(process.pid, signal.SIGSTOP)  # noqa: E731
-    thread = meanwhile(servers, job, "server-1", stop)
+    job = make_job(hold="exchange", seconds=1, held=0)  # whose answers clients read first
+    process = servers.processes["server-0"]
+    thread = meanwhile(servers, job, "server-0", lambda: os.kill(process.pid, signal.SIGSTOP))
     try:
         error = fail(servers.remote, job)
     finally:
         thread.join()
         os.kill(process.pid, signal.SIGCONT)
-    assert error.party == "server-1"
+    assert error.party == "server-0"
     assert f"sent nothing for {PATIENCE:g} s where" in error.what
 
 
@@ -259,6 +258,8 @@ def test_a_client_that_cannot_take_part_says_why(servers):
     with pytest.raises(TacitError, match=r"^this model has run away$"):
         servers.remote.run(job, secrets_of(job))
     assert_nothing_left(job)
+    for name in job.names:  # they noticed by themselves
+        wait_for_line(servers, name, f"job {job.id[:8]} (add): failed, bob closed the connection")
 
 
 def test_a_client_that_never_connects(servers):

@@ -155,25 +155,29 @@ def test_two_servers_that_send_more_than_fits_at_once_do_not_wait_for_each_other
         one.close()
 
 
-def test_a_client_that_reads_slowly_holds_the_others_no_longer_than_the_patience(connect):
+@pytest.mark.parametrize("megabytes", [1, 20])
+def test_a_client_that_reads_slowly_holds_the_others_no_longer_than_the_patience(
+    connect, megabytes
+):
     near, far = connect("ann", "server-0")
     links = TlsLinks("server-0", {"ann": far}, {"ann": far}, patience=0.6)
-    reading = threading.Event()
+    enough = threading.Event()
 
-    def read_slowly():
+    def read_slowly():  # but steadily
         with contextlib.suppress(OSError):
-            while not reading.wait(0.05) and near.sock.recv(1 << 16):
-                pass
+            while not enough.wait(0.05):
+                for _ in range(32):
+                    near.sock.recv(1 << 14)
 
     thread = threading.Thread(target=read_slowly)
     thread.start()
     begun = time.monotonic()
     with pytest.raises(PartyError) as caught:
-        for number in range(1000):
-            links.send("ann", f"answer {number}", np.zeros(1 << 20, np.uint8))
+        for number in range(60 // megabytes):
+            links.send("ann", f"answer {number}", np.zeros(megabytes << 20, np.uint8))
+    enough.set()
     assert caught.value.party == "ann"
     assert time.monotonic() - begun < 2
-    reading.set()
     links.close()
     thread.join()
 

@@ -14,6 +14,7 @@ import json
 import socket
 import ssl
 import struct
+import time
 from typing import Any
 
 from tacit.secure.links import PartyError
@@ -28,6 +29,8 @@ TOGETHER = 1 << 14
 """Payloads up to this many bytes travel in the same record as their header."""
 STEP = 1 << 18
 """Bytes that must get through within the patience."""
+SHORT = 0.001
+"""Seconds; a time limit of 0 would mean something else to a socket."""
 
 
 CLOSED, BROKEN_OFF = ENDINGS = "closed the connection", "broke off TLS"
@@ -43,8 +46,13 @@ class Channel:
         self._sent = self._received = 0
         self._head = bytearray(HEADER.size)
 
-    def write(self, label: str, raw: memoryview, patience: float | None) -> None:
-        """Send one frame; every part of it must get through within the patience."""
+    def write(
+        self, label: str, raw: memoryview, patience: float | None, until: float | None = None
+    ) -> None:
+        """Send one frame; every step of it must get through within the patience.
+
+        All of it until this time, if one is given.
+        """
         name = label.encode()
         head = HEADER.pack(MAGIC, self.job, self._sent, len(name), len(raw)) + name
         self._sent += 1
@@ -55,9 +63,11 @@ class Channel:
                 return
             self.sock.sendall(head)
             for begin in range(0, len(raw), STEP):
+                if until is not None:
+                    self.sock.settimeout(max(until - time.monotonic(), SHORT))
                 self.sock.sendall(raw[begin : begin + STEP])
         except TimeoutError:
-            raise PartyError(self.peer, f"took nothing of {label!r} for {patience:g} s") from None
+            raise PartyError(self.peer, f"did not take {label!r} within {patience:g} s") from None
         except (OSError, ValueError) as error:
             raise PartyError(self.peer, f"{_ending(error)} before it took {label!r}") from None
 

@@ -39,7 +39,7 @@ class Identity:
         self.name = name
         self._outgoing = _context(ssl.PROTOCOL_TLS_CLIENT, folder, name)
         self._incoming = _context(ssl.PROTOCOL_TLS_SERVER, folder, name)
-        # A sender that never reads would leave tickets unread, and closing would then lose data.
+        # Nothing is resumed. Tickets that a mere sender leaves unread could cost data on closing.
         self._incoming.num_tickets = 0
 
     def connect(
@@ -240,11 +240,11 @@ class TlsLinks(Links):
             self._outgoing[to].write(label, raw, None)
         else:
             # All waiting for one client together, or a slow one could hold the others for long.
-            left = self.patience - self._spent[to]
             begun = time.monotonic()
+            left = self.patience - self._spent[to]
             if left <= 0:
                 raise PartyError(to, f"kept others waiting for {self.patience:g} s")
-            self._outgoing[to].write(label, raw, left)
+            self._outgoing[to].write(label, raw, left, until=begun + left)
             self._spent[to] += time.monotonic() - begun
 
     def _get(self, sender: str, label: str, into: memoryview) -> None:
