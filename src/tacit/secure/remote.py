@@ -154,6 +154,8 @@ class _Round:
         links = TlsLinks(name, channels, channels, patience=None)
         try:
             yield links
+        except PartyError:
+            raise  # servers may still find out who it was, if they are not disturbed
         except BaseException:
             for channel in channels.values():
                 channel.cut()  # servers that wait for this party notice at once
