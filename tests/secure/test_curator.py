@@ -16,7 +16,7 @@ from tacit.privacy.channel import Channel
 from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
 from tacit.secure.curator import SecureSum
-from tacit.secure.in_turn import InTurn
+from tacit.secure.job import InProcess
 from tacit.secure.links import PartyError
 from tacit.secure.local import LocalServers
 from tacit.secure.summing import SumJob
@@ -27,7 +27,7 @@ QUICK = {"rounds": 2, "seed": 0, "baselines": False, "personalise": "none"}
 
 def secure(tasks=4, servers=3, randomness=None) -> SecureSum:
     names = tuple(f"task {k}" for k in range(tasks))
-    return SecureSum(InTurn(), servers, names, randomness or Randomness.of(0))
+    return SecureSum(InProcess(), servers, names, randomness or Randomness.of(0))
 
 
 def channel(tasks=4, noise=1.0, *, curator=None, **more) -> Channel:

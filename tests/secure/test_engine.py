@@ -125,7 +125,7 @@ def test_the_best_mapping_of_eight_in_few_rounds() -> None:
     worth = rng.integers(0, 2**20, (40, 8, 8))
     rounds = []
 
-    def program(engine, shares):  # noqa: ANN001, ANN202
+    def program(engine, shares):
         found = best_total(engine, shares, 25)
         rounds.append(engine.rounds)
         return found

@@ -13,7 +13,7 @@ from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded
 from tacit.randomness import Randomness
 from tacit.secure.curator import quantised
-from tacit.secure.in_turn import InTurn
+from tacit.secure.job import InProcess
 from tacit.secure.summing import Grid, SeededSum
 from tests.privacy.test_channel import RUNS
 
@@ -44,7 +44,7 @@ def scores(noise: float, present: bool, *, share: float, clipped: bool) -> np.nd
         noise=share * noise * grid.steps, round=0,
     )  # fmt: skip
     sent = {name: np.outer(within[:, k], rows[k]).reshape(-1) for k, name in enumerate(names)}
-    opened = one.combine(InTurn().run(one, sent).opened)
+    opened = one.combine(InProcess().run(one, sent).opened)
     for index in (1, 2):  # these two know what they drew, and take it off again
         opened = opened - np.rint(one.normal(index) * one.noise).astype(np.int64)
     return opened.reshape(RUNS, 3) @ np.array([1.0, -1.0, 1.0]) / math.sqrt(3) / grid.steps

@@ -13,7 +13,6 @@ from scipy import stats
 from tacit.errors import TacitError
 from tacit.randomness import Randomness
 from tacit.secure.curator import LONGEST, SecureSum, quantised
-from tacit.secure.in_turn import InTurn
 from tacit.secure.job import COORDINATOR, InProcess, server_name
 from tacit.secure.jobs import JOBS, job_from_json
 from tacit.secure.links import PartyError
@@ -31,7 +30,7 @@ def job(clients=3, **more) -> SumJob:
 
 def opened(one: SumJob, rows: np.ndarray, where=None) -> np.ndarray:
     secrets = dict(zip(one.clients, rows, strict=True))
-    return one.combine((where or InTurn()).run(one, secrets).opened)
+    return one.combine((where or InProcess()).run(one, secrets).opened)
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,7 +84,7 @@ def test_overflow_is_refused_before_anything_is_sent(value):
     rows, seen = np.zeros((3, 4), np.int64), {}
     rows[0, 2] = value
     with pytest.raises(TacitError, match="bound the contribution first"):
-        opened(job(), rows, InTurn(watch=seen.update))
+        opened(job(), rows, InProcess(watch=seen.update))
     assert not any(links.sent_messages for links in seen.values())
 
 
@@ -147,7 +146,7 @@ def test_every_proper_part_of_the_shares_is_uniform(value):
             one.view = []
         seen.update(links)
 
-    outcome = InTurn(watch=listen).run(
+    outcome = InProcess(watch=listen).run(
         job(size=size), dict.fromkeys(("c0", "c1", "c2"), np.full(size, value))
     )
     shares = outcome.opened
@@ -172,7 +171,7 @@ def cohort_views(members: dict[int, np.ndarray]) -> tuple[list, dict[str, list]]
         seen.update(links)
 
     names = tuple(f"c{k}" for k in range(6))
-    curator = SecureSum(InTurn(watch=listen), 3, names, Randomness())
+    curator = SecureSum(InProcess(watch=listen), 3, names, Randomness())
     curator.sealed(members, 2000, 1.0, 0)
     sent = [(name, dict(one.sent_messages), dict(one.sent_bytes)) for name, one in seen.items()]
     return sent, {server_name(i): seen[server_name(i)].view for i in range(3)}

@@ -7,6 +7,7 @@ must find a protocol that forgets its masks.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -16,7 +17,7 @@ from scipy import stats
 
 from tacit.methods import FedMTL
 from tacit.secure.job import InProcess
-from tacit.secure.links import Mesh
+from tacit.secure.links import Links
 from tacit.secure.stream import Stream
 from tests.secure.rounds import Round
 
@@ -29,16 +30,15 @@ TRUST = pytest.mark.parametrize(
 
 def _views(some: Round, **settings: Any) -> dict[str, list[tuple[str, str, bytes]]]:
     """What each server is sent in a round."""
-    meshes: list[Mesh] = []
+    heard: dict[str, Links] = {}
 
-    def listen(mesh: Mesh) -> None:
-        meshes.append(mesh)
-        for links in mesh.links.values():
-            links.view = []
+    def listen(links: Mapping[str, Links]) -> None:
+        for one in links.values():
+            one.view = []
+        heard.update(links)
 
     InProcess(watch=listen).run(some.job(METHOD, **settings), some.secrets(METHOD))
-    links = meshes[0].links
-    return {name: links[name].view or [] for name in links if name.startswith(("server", "dealer"))}
+    return {name: heard[name].view or [] for name in heard if name.startswith(("server", "dealer"))}
 
 
 def _one_client_different() -> tuple[Round, Round]:

@@ -104,11 +104,11 @@ def _check_peers(federation: Federation, curator: Secure) -> None:
 def curator_of(federation: Federation, curator: Secure, randomness: Randomness) -> Curator:
     """Servers that sum for the billboard: processes at `peers`, or simulated."""
     from tacit.secure.curator import SecureSum
-    from tacit.secure.in_turn import InTurn
+    from tacit.secure.job import InProcess
 
     if curator.peers:
         names = tuple(federation.names)
         return SecureSum(curator.remote(), curator.servers, names, randomness, simulated=False)
     # Here names only tell parties apart, and a task may be called like one of the others.
     names = tuple(f"task {name}" for name in federation.names)
-    return SecureSum(InTurn(), curator.servers, names, randomness)
+    return SecureSum(InProcess(), curator.servers, names, randomness)

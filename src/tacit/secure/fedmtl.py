@@ -162,7 +162,7 @@ class FedMTLJob(Job):
         )
 
     def collect(self, links: Links) -> Mixed:
-        rows = np.empty(self.columns)
+        rows = np.empty(self.columns, self.fixed.real)
         for begin in range(0, self.columns, self.chunk):
             part = rows[begin : begin + self.chunk]
             part[:] = self._reconstructed(links, "shared layers", part.shape)

@@ -58,21 +58,22 @@ class Fixed:
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Numbers that fit (`check`), as words."""
-        # Single precision would have too few bits for the 33 after the point, and enough for 16.
-        scaled = np.multiply(values, 2.0**self.fraction, dtype=self._real)
+        # Single precision has enough bits for 16 after the point, and too few for 32.
+        scaled = np.multiply(values, 2.0**self.fraction, dtype=self.real)
         np.rint(scaled, out=scaled)
         return scaled.astype(self._signed).view(self.word)
 
     def decode(self, words: np.ndarray) -> np.ndarray:
         """Products with weights, as numbers."""
-        return words.view(self._signed) * 2.0 ** -(self.fraction + self.weight)
+        scale = self.real(2.0 ** -(self.fraction + self.weight))
+        return np.multiply(words.view(self._signed), scale, dtype=self.real)
 
     @property
     def _signed(self) -> type[np.signedinteger]:
         return np.int32 if self.bits == 32 else np.int64
 
     @property
-    def _real(self) -> type[np.floating]:
+    def real(self) -> type[np.floating]:
         return np.float32 if self.bits == 32 else np.float64
 
     def _remedy(self) -> str:

@@ -115,13 +115,13 @@ class InProcess:
     """Servers, dealer and clients as threads of this process, for simulation and tests."""
 
     patience: float = PATIENCE
-    watch: Callable[[Mesh], None] = lambda mesh: None
+    watch: Callable[[Mapping[str, Links]], None] = lambda links: None
     """Is shown the links before anything is sent, where a test wants to listen."""
 
     def run(self, job: Job, secret_of: Mapping[str, Any]) -> Outcome:
         mesh = Mesh([COORDINATOR, *job.names, *job.clients], self.patience)
-        self.watch(mesh)
         links = mesh.links
+        self.watch(links)
         for name in job.clients:  # links inside a process hold any number of messages
             job.upload(links[name], secret_of[name])
         with _threads(job, mesh) as failed:

@@ -6,6 +6,7 @@ units; without it, words are cut into limbs of 16 bits whose products are exact 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,17 +84,24 @@ def _transposing(jit: Any) -> tuple[Any, Any]:
     return split, join
 
 
-_KERNELS: dict[Any, Any] = {}
-if numba is not None:
-    _jit = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
-    _KERNELS[np.uint32] = _products(numba.uint32, _jit)
-    _KERNELS[np.uint64] = _products(numba.uint64, _jit)
-    _split, _join = _transposing(_jit)
+@cache
+def _kernels() -> dict[Any, Any]:
+    """Compiled functions by name or type; none without numba. Made when first used."""
+    if numba is None:
+        return {}
+    jit = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+    split, join = _transposing(jit)
+    return {
+        np.uint32: _products(numba.uint32, jit),
+        np.uint64: _products(numba.uint64, jit),
+        "split": split,
+        "join": join,
+    }
 
 
 def multiply_add(a: np.ndarray, b: np.ndarray, out: np.ndarray, start: int = 0) -> None:
     """out += a @ b[:, start : start + columns of out]; contiguous, of the same unsigned type."""
-    kernel = _KERNELS.get(out.dtype.type)
+    kernel = _kernels().get(out.dtype.type)
     if kernel is not None:
         kernel(a, b, start, out)
     else:
@@ -135,7 +143,7 @@ def planes(words: np.ndarray, lanes: int) -> np.ndarray:
         bits = ((words[None] >> shifts) & words.dtype.type(1)).astype(np.uint8)
         return np.packbits(bits, axis=1, bitorder="little")
     found = np.empty((lanes, -(-len(words) // 8)), np.uint8)
-    _split(words, found)
+    _kernels()["split"](words, found)
     return found
 
 
@@ -146,19 +154,5 @@ def joined(packed: np.ndarray, count: int, dtype: Any) -> np.ndarray:
         shifts = np.arange(len(packed), dtype=dtype)[:, None]
         return np.bitwise_or.reduce(bits << shifts, axis=0).astype(dtype)
     found = np.empty(count, dtype)
-    _join(packed, found)
+    _kernels()["join"](packed, found)
     return found
-
-
-def prefer_wide_vectors() -> None:
-    """Let loops use the processor's widest vectors (a third faster): for a process of our own.
-
-    It changes how numba compiles everything after it, so a library must not do it on import.
-    """
-    if numba is not None:
-        from llvmlite import binding
-        from numba.core import config
-
-        features = binding.get_host_cpu_features()
-        features["prefer-256-bit"] = False
-        setattr(config, "CPU_FEATURES", features.flatten())  # noqa: B010

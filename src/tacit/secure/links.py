@@ -9,6 +9,7 @@ and how long it is. Anything else is a fault of the sender, and ends the round w
 from __future__ import annotations
 
 import queue
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any
@@ -75,19 +76,27 @@ class Mesh:
 
     def __init__(self, names: list[str], patience: float = PATIENCE) -> None:
         self.patience = patience
-        self._queues: dict[tuple[str, str], queue.Queue[tuple[str, Any]]] = {
-            (a, b): queue.Queue() for a in names for b in names if a != b
-        }
+        # Made as they are used: there may be thousands of clients, which never talk to each other.
+        self._queues: dict[tuple[str, str], queue.SimpleQueue[tuple[str, Any]]] = {}
+        self._stopped: set[str] = set()
+        self._changing = threading.Lock()
         self.links = {name: _InMemory(name, self) for name in names}
 
-    def queue(self, sender: str, to: str) -> queue.Queue[tuple[str, Any]]:
-        return self._queues[sender, to]
+    def queue(self, sender: str, to: str) -> queue.SimpleQueue[tuple[str, Any]]:
+        with self._changing:
+            if (sender, to) not in self._queues:
+                self._queues[sender, to] = queue.SimpleQueue()
+                if sender in self._stopped:
+                    self._queues[sender, to].put(("", None))
+            return self._queues[sender, to]
 
     def stop(self, name: str) -> None:
         """Tell everybody that this party sends nothing more."""
-        for (sender, _), waiting in self._queues.items():
-            if sender == name:
-                waiting.put(("", None))
+        with self._changing:
+            self._stopped.add(name)
+            for (sender, _), waiting in self._queues.items():
+                if sender == name:
+                    waiting.put(("", None))
 
 
 class _InMemory(Links):
