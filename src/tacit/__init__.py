@@ -1,35 +1,46 @@
-"""tacit: many parties learn from each other without telling each other anything."""
+"""tacit: many parties learn from each other without telling each other anything.
 
-from tacit import data, models
+What is named here is imported when it is first used, so that a server that only adds up shares does
+not wait for PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tacit.errors import TacitError
-from tacit.federation import Federation
-from tacit.methods import (
-    MOCHA,
-    MPMTL,
-    PMTL,
-    PPSGD,
-    Ditto,
-    FedAMP,
-    FedAvg,
-    FedFomo,
-    FedMTL,
-    FedProx,
-    FedRep,
-    Local,
-    NaiveDP,
-    PFedMe,
-    RelatedPMTL,
-    Server,
-    SharedPrior,
-)
-from tacit.privacy import Guarantee, Privacy
-from tacit.runtime.attendance import Attendance
-from tacit.runtime.between import between_tasks
-from tacit.runtime.models import SavedModels
-from tacit.runtime.run import Run
-from tacit.runtime.train import train
-from tacit.runtime.tune import tune
-from tacit.secure.settings import Secure
+
+if TYPE_CHECKING:
+    from tacit import data, models
+    from tacit.federation import Federation
+    from tacit.methods import (
+        MOCHA,
+        MPMTL,
+        PMTL,
+        PPSGD,
+        Ditto,
+        FedAMP,
+        FedAvg,
+        FedFomo,
+        FedMTL,
+        FedProx,
+        FedRep,
+        Local,
+        NaiveDP,
+        PFedMe,
+        RelatedPMTL,
+        Server,
+        SharedPrior,
+    )
+    from tacit.privacy import Guarantee, Privacy
+    from tacit.runtime.attendance import Attendance
+    from tacit.runtime.between import between_tasks
+    from tacit.runtime.models import SavedModels
+    from tacit.runtime.run import Run
+    from tacit.runtime.train import train
+    from tacit.runtime.tune import tune
+    from tacit.secure.settings import Secure
 
 __version__ = "0.1.0"
 
@@ -65,3 +76,31 @@ __all__ = [
     "train",
     "tune",
 ]
+
+_ELSEWHERE = {
+    "Attendance": "tacit.runtime.attendance",
+    "Federation": "tacit.federation",
+    "Guarantee": "tacit.privacy",
+    "Privacy": "tacit.privacy",
+    "Run": "tacit.runtime.run",
+    "SavedModels": "tacit.runtime.models",
+    "Secure": "tacit.secure.settings",
+    "between_tasks": "tacit.runtime.between",
+    "train": "tacit.runtime.train",
+    "tune": "tacit.runtime.tune",
+}
+"""Where a name is; all others are methods."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    if name in ("data", "models"):
+        return importlib.import_module(f"tacit.{name}")
+    found = getattr(importlib.import_module(_ELSEWHERE.get(name, "tacit.methods")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

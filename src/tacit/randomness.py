@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 PURPOSES = {
     "cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "personalise": 6, "tuning": 7,
@@ -81,6 +84,8 @@ def scramble(*parts: torch.Tensor | int) -> torch.Tensor:
 
     Arguments broadcast. Used to shuffle each task's rows by (key, task, row) without any state.
     """
+    import torch  # servers that add up shares need noise, and not this
+
     mixed: torch.Tensor | None = None
     for part in parts:
         word = torch.as_tensor(part, dtype=torch.int64)

@@ -151,20 +151,18 @@ class Additive(Engine):
     def widen(self, x: np.ndarray) -> np.ndarray:
         return comparison.widen(self, x[0])[None]
 
-    def mixed(self, weights: np.ndarray, rows: Any, chunk: int) -> Iterator[np.ndarray]:
+    def mixed(self, weights: np.ndarray, rows: Any) -> Iterator[np.ndarray]:
         dtype = weights.dtype.type
         a = self.uniform(weights.shape[1:], dtype)
         (d,) = self.open(weights[0] - a)
-        for begin in range(0, rows.columns, chunk):
-            width = min(chunk, rows.columns - begin)
-            shape = (len(a), width)
-            b = rows.masks(width)
+        for masked, b in rows:
             if self.deals:
-                self.dealt(shape, dtype, lambda: _matmul(a, b))  # noqa: B023
-                yield np.zeros((len(a), 0), dtype)
+                c = _matmul(a, b)
+                self.dealt(c.shape, dtype, lambda: c)  # noqa: B023
+                yield c[:, :0]
                 continue
-            found = self.dealt(shape, dtype, lambda: b)  # noqa: B023
-            multiply_add(weights[0], rows.masked, found, begin)
+            found = self.dealt(b.shape, dtype, lambda: b)  # noqa: B023
+            multiply_add(weights[0], masked, found)
             multiply_add(d, b, found)
             yield found
 
@@ -182,17 +180,20 @@ class MaskedRows:
     A server has the masked rows and one mask of each; the dealer has all masks and no rows.
     """
 
-    columns: int
-    masked: np.ndarray
+    widths: list[int]
+    masked: list[np.ndarray]
+    """Pieces [n, width]; none at the dealer."""
     streams: list[list[Stream]]
     """Of each row, those of the masks this party knows."""
+    dtype: Words
 
-    def masks(self, width: int) -> np.ndarray:
-        """The next columns of the (sum of) masks this party knows."""
-        found = np.empty((len(self.streams), width), self.masked.dtype)
-        more = np.empty(width, self.masked.dtype)
-        for row, streams in zip(found, self.streams):
-            streams[0].fill(row)
-            for stream in streams[1:]:
-                row += stream.fill(more)
-        return found
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Piece by piece: the masked rows, and the sum of the masks that are known; once."""
+        for number, width in enumerate(self.widths):
+            masks = np.empty((len(self.streams), width), self.dtype)
+            more = np.empty(width, self.dtype)
+            for row, streams in zip(masks, self.streams):
+                streams[0].fill(row)
+                for stream in streams[1:]:
+                    row += stream.fill(more)
+            yield self.masked[number] if self.masked else masks, masks

@@ -80,8 +80,8 @@ class Engine(ABC):
     def widen(self, x: np.ndarray) -> np.ndarray: ...
 
     @abstractmethod
-    def mixed(self, weights: np.ndarray, rows: Any, chunk: int) -> Iterator[np.ndarray]:
-        """weights [n, n] @ rows [n, columns], chunk by chunk of columns: one share for clients."""
+    def mixed(self, weights: np.ndarray, rows: Any) -> Iterator[np.ndarray]:
+        """weights [n, n] @ rows [n, columns], piece by piece of columns: one share for clients."""
 
     def multiply(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Element by element; the shapes broadcast."""

@@ -96,7 +96,6 @@ class FedMTLJob(Job):
     shared: Choice = "similar"
     mixes_heads: Choice = "similar"
     min_peers: int = 2
-    chunk: int = 1 << 15
 
     def __post_init__(self) -> None:
         if self.trust == "replicated" and self.servers != 3:
@@ -163,9 +162,9 @@ class FedMTLJob(Job):
 
     def collect(self, links: Links) -> Mixed:
         rows = np.empty(self.columns, self.fixed.real)
-        for begin in range(0, self.columns, self.chunk):
-            part = rows[begin : begin + self.chunk]
-            part[:] = self._reconstructed(links, "shared layers", part.shape)
+        for piece in self._arrays[-1].pieces:
+            shape = rows[piece].shape
+            rows[piece] = self._reconstructed(links, "shared layers", shape)
         shape = (self.heads, self.length)
         return Mixed(rows, self._reconstructed(links, "task layers", shape))
 
@@ -212,7 +211,7 @@ class FedMTLJob(Job):
             place = np.swapaxes(heads, 2, 3).astype(word)
             by_head = engine.product(place, layers, matmul)  # [copies, n, heads, length]
         with engine.phase("shared layers"):
-            for part in engine.mixed(weights[:, 0].astype(word), rows, self.chunk):
+            for part in engine.mixed(weights[:, 0].astype(word), rows):
                 self._answer(links, "shared layers", part)
         with engine.phase("task layers"):
             each = np.ascontiguousarray(np.swapaxes(by_head, 1, 2))

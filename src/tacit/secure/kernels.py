@@ -21,39 +21,43 @@ TILE = 1024
 
 
 def _products(word: Any, jit: Any) -> Any:
-    @jit
-    def four(c, a0, a1, a2, a3, b0, b1, b2, b3):
-        for j in range(len(c)):
-            c[j] = word(
-                c[j] + word(a0 * b0[j]) + word(a1 * b1[j]) + word(a2 * b2[j]) + word(a3 * b3[j])
-            )
+    """Products whose inner loop has four rows and four columns of the left side in registers."""
 
     @jit
-    def one(c, a0, b0):
-        for j in range(len(c)):
-            c[j] = word(c[j] + word(a0 * b0[j]))
+    def sixteen(c0, c1, c2, c3, a, i, k, b0, b1, b2, b3):
+        a00, a01, a02, a03 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+        a10, a11, a12, a13 = a[i + 1, k], a[i + 1, k + 1], a[i + 1, k + 2], a[i + 1, k + 3]
+        a20, a21, a22, a23 = a[i + 2, k], a[i + 2, k + 1], a[i + 2, k + 2], a[i + 2, k + 3]
+        a30, a31, a32, a33 = a[i + 3, k], a[i + 3, k + 1], a[i + 3, k + 2], a[i + 3, k + 3]
+        for j in range(len(c0)):
+            v, w, x, y = b0[j], b1[j], b2[j], b3[j]
+            c0[j] = word(c0[j] + word(a00 * v) + word(a01 * w) + word(a02 * x) + word(a03 * y))
+            c1[j] = word(c1[j] + word(a10 * v) + word(a11 * w) + word(a12 * x) + word(a13 * y))
+            c2[j] = word(c2[j] + word(a20 * v) + word(a21 * w) + word(a22 * x) + word(a23 * y))
+            c3[j] = word(c3[j] + word(a30 * v) + word(a31 * w) + word(a32 * x) + word(a33 * y))
 
     @jit
-    def multiply_add(a, b, start, out):
+    def one(c, a, b):
+        for j in range(len(c)):
+            c[j] = word(c[j] + word(a * b[j]))
+
+    @jit
+    def multiply_add(a, b, out):
         rows, inner = a.shape
         columns = out.shape[1]
-        whole = inner - inner % 4
+        whole_rows, whole = rows - rows % 4, inner - inner % 4
         for begin in range(0, columns, TILE):
             end = min(columns, begin + TILE)
             for k in range(0, whole, 4):
-                b0 = b[k, start + begin : start + end]
-                b1 = b[k + 1, start + begin : start + end]
-                b2 = b[k + 2, start + begin : start + end]
-                b3 = b[k + 3, start + begin : start + end]
-                for i in range(rows):
-                    four(
-                        out[i, begin:end],
-                        a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3],
-                        b0, b1, b2, b3,
-                    )  # fmt: skip
-            for k in range(whole, inner):
-                for i in range(rows):
-                    one(out[i, begin:end], a[i, k], b[k, start + begin : start + end])
+                b0, b1 = b[k, begin:end], b[k + 1, begin:end]
+                b2, b3 = b[k + 2, begin:end], b[k + 3, begin:end]
+                for i in range(0, whole_rows, 4):
+                    c0, c1 = out[i, begin:end], out[i + 1, begin:end]
+                    c2, c3 = out[i + 2, begin:end], out[i + 3, begin:end]
+                    sixteen(c0, c1, c2, c3, a, i, k, b0, b1, b2, b3)
+            for i in range(rows):
+                for k in range(whole if i < whole_rows else 0, inner):
+                    one(out[i, begin:end], a[i, k], b[k, begin:end])
 
     return multiply_add
 
@@ -99,13 +103,13 @@ def _kernels() -> dict[Any, Any]:
     }
 
 
-def multiply_add(a: np.ndarray, b: np.ndarray, out: np.ndarray, start: int = 0) -> None:
-    """out += a @ b[:, start : start + columns of out]; contiguous, of the same unsigned type."""
+def multiply_add(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """out += a @ b; all contiguous and of the same unsigned type."""
     kernel = _kernels().get(out.dtype.type)
     if kernel is not None:
-        kernel(a, b, start, out)
+        kernel(a, b, out)
     else:
-        out += limb_product(a, b[:, start : start + out.shape[1]])
+        out += limb_product(a, b)
 
 
 def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -156,3 +160,10 @@ def joined(packed: np.ndarray, count: int, dtype: Any) -> np.ndarray:
     found = np.empty(count, dtype)
     _kernels()["join"](packed, found)
     return found
+
+
+def warm_up() -> None:
+    """Compile everything now, so that nobody has to wait for it in a round."""
+    for dtype in (np.uint32, np.uint64):
+        matmul(np.zeros((1, 1), dtype), np.zeros((1, 1), dtype))
+        joined(planes(np.zeros(1, dtype), 1), 1, dtype)

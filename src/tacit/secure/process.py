@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
+from tacit.secure.kernels import warm_up
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of glibc's mallopt."""
 LARGEST = 32 << 20
@@ -18,6 +20,7 @@ def of_our_own() -> None:
     """Call it once, before the first product."""
     _keep_memory()
     _prefer_wide_vectors()
+    warm_up()
 
 
 def _keep_memory() -> None:

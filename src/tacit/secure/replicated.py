@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -102,37 +102,33 @@ class Replicated(Engine):
         between = own + self.links.receive(self._neighbour, self._phase, shape, dtype)
         return np.stack([common, between] if self._index == 0 else [between, common])
 
-    def mixed(self, weights: np.ndarray, rows: Any, chunk: int) -> Iterator[np.ndarray]:
-        for begin in range(0, rows.columns, chunk):
-            width = min(chunk, rows.columns - begin)
-            one, other = rows.shares(begin, width)
-            found = self._zero((len(one), width), weights.dtype.type)
+    def mixed(self, weights: np.ndarray, rows: Any) -> Iterator[np.ndarray]:
+        for one, other in rows:
+            found = self._zero(one.shape, weights.dtype.type)
             multiply_add(weights[1], one, found)
-            other += one
-            multiply_add(weights[0], other, found)
+            multiply_add(weights[0], one + other, found)
             yield found
 
 
 @dataclass
 class ReplicatedRows:
-    """Large uploads [n, columns]: the two shares of each row, as keystreams or as a tensor."""
+    """Large uploads [n, columns]: the two shares of each row, as streams or as a tensor."""
 
-    columns: int
+    widths: list[int]
+    held: list[list[Stream] | list[np.ndarray]]
+    """For each of the two shares: the stream of every row, or the tensor in pieces [n, width]."""
     dtype: Words
-    tensor: np.ndarray | None
-    held: list[list[Stream] | None]
-    """For each of the two shares: streams of all rows, or None for the tensor."""
 
-    def shares(self, begin: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """The next columns of both shares, as arrays that may be changed."""
-        found = []
-        for streams in self.held:
-            if streams is None:
-                assert self.tensor is not None
-                found.append(np.ascontiguousarray(self.tensor[:, begin : begin + width]))
-                continue
-            share = np.empty((len(streams), width), self.dtype)
-            for row, stream in zip(share, streams):
-                stream.fill(row)
-            found.append(share)
-        return found[0], found[1]
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Both shares, piece by piece; once."""
+        for number, width in enumerate(self.widths):
+            one, other = (self._piece(share, number, width) for share in self.held)
+            yield one, other
+
+    def _piece(self, share: list[Stream] | list[np.ndarray], number: int, width: int) -> np.ndarray:
+        if isinstance(share[0], np.ndarray):
+            return cast(np.ndarray, share[number])
+        found = np.empty((len(share), width), self.dtype)
+        for row, stream in zip(found, cast(list[Stream], share)):
+            stream.fill(row)
+        return found

@@ -26,16 +26,9 @@ from tacit.secure.stream import SEED_BYTES, Stream, fresh_seed
 
 Trust = Literal["dealer", "replicated"]
 TENSOR_AT = {"dealer": 0, "replicated": 1}
+PIECE = 1 << 18
 MASKS_OF = {0: (0, 1), 1: (1,), 2: (0,)}
 """Replicated: which of a client's two masks a server knows. Share 2 is the tensor."""
-
-
-PIECE = 1 << 16
-"""Numbers that travel together; small pieces keep a client's memory small."""
-
-
-def pieces(length: int) -> list[slice]:
-    return [slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE)]
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,12 @@ class Array:
     name: str
     shape: tuple[int, ...]
     dtype: Words
+
+    @property
+    def pieces(self) -> list[slice]:
+        """How long rows are cut: what travels and is worked on together has `PIECE` bytes."""
+        (columns,), width = self.shape, PIECE // np.dtype(self.dtype).itemsize
+        return [slice(i, min(i + width, columns)) for i in range(0, columns, width)]
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Route:
         for number, (array, kind) in enumerate(zip(arrays, kinds)):
             links.send(holder, kind.name, hidden(array, seeds, number))
         streams = [Stream(seed, len(arrays)) for seed in seeds]
-        for piece in pieces(last.shape[0]):
+        for piece in last.pieces:
             tensor = rows(piece)
             for stream in streams:
                 tensor -= stream.words(tensor.shape, last.dtype)
@@ -131,31 +130,48 @@ class Received:
 
     def rows(self, number: int, kind: Array) -> MaskedRows | ReplicatedRows:
         """The large array of all clients: masks stay streams, and are made when they are needed."""
-        (columns,) = kind.shape
-        trust, name = self._route.trust, self._links.name
-        passed_on = self._route.servers[1:] if trust == "dealer" else self._route.servers[2:]
-        tensor = None if self._deals else self._tensor(kind, passed_on)
+        trust, servers = self._route.trust, self._route.servers
+        widths = [piece.stop - piece.start for piece in kind.pieces]
+        tensor = self._row_tensors(kind, widths, servers[1:] if trust == "dealer" else servers[2:])
         streams = [[Stream(seed, number) for seed in seeds] for seeds in self._seeds]
         if trust == "dealer":
-            blank = np.zeros((len(streams), 0), kind.dtype)
-            return MaskedRows(columns, blank if tensor is None else tensor, streams)
-        index = self._route.servers.index(name)
-        by_mask = {known: [own[i] for own in streams] for i, known in enumerate(self._known)}
-        held = [by_mask.get(i) for i in (index, (index + 1) % 3)]
-        return ReplicatedRows(columns, kind.dtype, tensor, held)
+            return MaskedRows(widths, tensor, streams, kind.dtype)
+        index = servers.index(self._links.name)
+        held: dict[int, list[Stream] | list[np.ndarray]] = {2: tensor}
+        held |= {known: [own[i] for own in streams] for i, known in enumerate(self._known)}
+        return ReplicatedRows(widths, [held[index], held[(index + 1) % 3]], kind.dtype)
+
+    def _row_tensors(
+        self, kind: Array, widths: list[int], passed_on: Sequence[str]
+    ) -> list[np.ndarray]:
+        """The tensors of all clients in pieces [n, width]; none where nobody sends them."""
+        links, holder = self._links, self._holder
+        if links.name != holder and links.name not in passed_on:
+            return []
+        found = [np.empty((len(self._seeds), width), kind.dtype) for width in widths]
+        for i, client in enumerate(self._route.clients):
+            sender = client if links.name == holder else holder
+            for piece in found:
+                links.receive(sender, kind.name, piece[i].shape, kind.dtype, out=piece[i])
+                if links.name == holder:
+                    for name in passed_on:
+                        links.send(name, kind.name, piece[i])
+        return found
 
     def _tensor(self, kind: Array, passed_on: Sequence[str]) -> np.ndarray | None:
-        """The tensors of all clients, where they are sent to and where they are passed on to."""
-        links, holder = self._links, self._route.servers[TENSOR_AT[self._route.trust]]
+        """The same for a small array, in one piece."""
+        links, holder = self._links, self._holder
         if links.name != holder and links.name not in passed_on:
             return None
         found = np.empty((len(self._seeds), *kind.shape), kind.dtype)
         for row, client in zip(found, self._route.clients):
             sender = client if links.name == holder else holder
-            for piece in pieces(kind.shape[0]):
-                part = row[piece]
-                links.receive(sender, kind.name, part.shape, kind.dtype, out=part)
-                if links.name == holder:
-                    for name in passed_on:
-                        links.send(name, kind.name, part)
+            links.receive(sender, kind.name, kind.shape, kind.dtype, out=row)
+            if links.name == holder:
+                for name in passed_on:
+                    links.send(name, kind.name, row)
         return found
+
+    @property
+    def _holder(self) -> str:
+        return self._route.servers[TENSOR_AT[self._route.trust]]
