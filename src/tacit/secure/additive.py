@@ -8,6 +8,9 @@ of a seed it shares with the dealer; only the last server has to be sent correct
     clients' large uploads  are masked by clients with seeds that the dealer knows: E = X − B is
                             what servers hold, so P·X = P·E + (P − A)·B + A·B opens P − A only
 
+    what clients are sent   is hidden once more by shares of zero that servers draw among
+                            themselves, so that a client and the dealer together learn no more
+
 The dealer runs the same functions, with zeros for shares it does not have: what is computed depends
 on shapes alone, so it deals exactly what the servers are about to use.
 """
@@ -47,6 +50,23 @@ class Additive(Engine):
             seeds = [links.receive(dealer, "dealer's seed", (SEED_BYTES,)).tobytes()]
         self._streams = [Stream(seed) for seed in seeds]
         self._own = Stream(fresh_seed())
+        self._around = self._neighbours()
+
+    def _neighbours(self) -> list[tuple[int, Stream]]:
+        """Streams in common with the next server, which count as they are, and with the one before,
+        which count negatively. Two servers are neighbours once."""
+        if self.deals:
+            return []
+        here, count = self._servers.index(self.links.name), len(self._servers)
+        found = []
+        if here + 1 < count or count > 2:
+            seed = fresh_seed()
+            self.links.send(self._servers[(here + 1) % count], "common seed", seed)
+            found.append((1, Stream(seed)))
+        if here > 0 or count > 2:
+            sent = self.links.receive(self._servers[here - 1], "common seed", (SEED_BYTES,))
+            found.append((-1, Stream(sent.tobytes())))
+        return found
 
     # Randomness. At a server these are its shares, at the dealer the values themselves.
 
@@ -56,6 +76,14 @@ class Additive(Engine):
         for stream in self._streams[1:]:
             total += stream.words(shape, dtype)
         return total
+
+    def hide(self, part: np.ndarray) -> None:
+        """Add a share of zero that the dealer does not know."""
+        for sign, stream in self._around:
+            if sign > 0:
+                part += stream.words(part.shape, part.dtype.type)
+            else:
+                part -= stream.words(part.shape, part.dtype.type)
 
     def private(self, shape: tuple[int, ...], dtype: Words) -> np.ndarray:
         """Uniform words that are not shared with anybody."""
@@ -137,6 +165,8 @@ class Additive(Engine):
         found = f(d, y[0])
         found += f(a, e)
         found += self.dealt(found.shape, dtype, lambda: found)
+        if final:
+            self.hide(found)
         return found if final else found[None]
 
     def truncate(self, x: np.ndarray, shift: int) -> np.ndarray:
@@ -164,6 +194,7 @@ class Additive(Engine):
             found = self.dealt(b.shape, dtype, lambda: b)  # noqa: B023
             multiply_add(weights[0], masked, found)
             multiply_add(d, b, found)
+            self.hide(found)
             yield found
 
 

@@ -170,7 +170,7 @@ class FedMTLJob(Job):
 
     def _reconstructed(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
         shares = [
-            links.receive(name, label, shape, self.fixed.word) for name in self._route.servers
+            links.receive(name, label, shape, self.fixed.word) for name in self._route.answering
         ]
         return self.fixed.decode(reconstruct(shares))
 
@@ -220,7 +220,7 @@ class FedMTLJob(Job):
         return engine
 
     def _answer(self, links: Links, label: str, parts: np.ndarray) -> None:
-        if links.name != DEALER:
+        if links.name in self._route.answering:
             for client, part in zip(self.clients, parts):
                 links.send(client, label, part)
 

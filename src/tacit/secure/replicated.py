@@ -7,20 +7,20 @@ servers have all of it and one has nothing (Araki et al. 2016).
                   fresh share of zero hides the part, and it is passed on to the server before
     comparison    servers 0 and 1 hold x as two additive shares, and server 2 is their dealer
                   (`comparison`): it sees no message of theirs; the result is replicated again
+    answers       are computed by servers 0 and 1 in the same way, which costs fewer products than
+                  three parts would
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from tacit.secure import comparison
 from tacit.secure.additive import Additive
 from tacit.secure.engine import Bilinear, Engine
-from tacit.secure.kernels import multiply_add
 from tacit.secure.links import Links
 from tacit.secure.sharing import Words
 from tacit.secure.stream import SEED_BYTES, Stream, fresh_seed
@@ -57,11 +57,13 @@ class Replicated(Engine):
     def product(
         self, x: np.ndarray, y: np.ndarray, f: Bilinear, *, final: bool = False
     ) -> np.ndarray:
-        part = f(x[0], y[0] + y[1])
-        part += f(x[1], y[0])
-        part += self._zero(part.shape, part.dtype.type)
         if final:
-            return part
+            with self._pair.phase(self._phase):
+                pair = [self._held_by_pair(value)[None] for value in (x, y)]
+                return self._pair.product(pair[0], pair[1], f, final=True)
+        part = f(x[0] + x[1], y[0])
+        part += f(x[0], y[1])
+        part += self._zero(part.shape, part.dtype.type)
         self.rounds += 1
         self.links.send(self._before, self._phase, part)
         return np.stack(
@@ -80,6 +82,10 @@ class Replicated(Engine):
     def widen(self, x: np.ndarray) -> np.ndarray:
         return self._by_pair(x, lambda own: comparison.widen(self._pair, own))
 
+    def _held_by_pair(self, x: np.ndarray) -> np.ndarray:
+        """Additive shares of servers 0 and 1; nothing at server 2, which deals for them."""
+        return (x[0] + x[1], x[1], np.zeros_like(x[0]))[self._index]
+
     def _by_pair(self, x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Let servers 0 and 1 compute with server 2 as dealer, and replicate the result.
 
@@ -87,8 +93,7 @@ class Replicated(Engine):
         what is left, which servers 0 and 1 tell each other.
         """
         with self._pair.phase(self._phase):
-            held = {0: lambda: x[0] + x[1], 1: lambda: x[1], 2: lambda: np.zeros_like(x[0])}
-            own = function(held[self._index]())
+            own = function(self._held_by_pair(x))
         shape, dtype = own.shape, own.dtype.type
         self.rounds += self._pair.rounds + 1
         self._pair.rounds = 0
@@ -103,32 +108,4 @@ class Replicated(Engine):
         return np.stack([common, between] if self._index == 0 else [between, common])
 
     def mixed(self, weights: np.ndarray, rows: Any) -> Iterator[np.ndarray]:
-        for one, other in rows:
-            found = self._zero(one.shape, weights.dtype.type)
-            multiply_add(weights[1], one, found)
-            multiply_add(weights[0], one + other, found)
-            yield found
-
-
-@dataclass
-class ReplicatedRows:
-    """Large uploads [n, columns]: the two shares of each row, as streams or as a tensor."""
-
-    widths: list[int]
-    held: list[list[Stream] | list[np.ndarray]]
-    """For each of the two shares: the stream of every row, or the tensor in pieces [n, width]."""
-    dtype: Words
-
-    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Both shares, piece by piece; once."""
-        for number, width in enumerate(self.widths):
-            one, other = (self._piece(share, number, width) for share in self.held)
-            yield one, other
-
-    def _piece(self, share: list[Stream] | list[np.ndarray], number: int, width: int) -> np.ndarray:
-        if isinstance(share[0], np.ndarray):
-            return cast(np.ndarray, share[number])
-        found = np.empty((len(share), width), self.dtype)
-        for row, stream in zip(found, cast(list[Stream], share)):
-            stream.fill(row)
-        return found
+        return self._pair.mixed(self._held_by_pair(weights)[None], rows)

@@ -8,6 +8,7 @@ Whoever lacks one of these m + 1 pieces has uniform words only, whatever the sec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -31,7 +32,4 @@ def hidden(secret: np.ndarray, seeds: Sequence[bytes], number: int = 0) -> np.nd
 
 def reconstruct(shares: Sequence[np.ndarray]) -> np.ndarray:
     """The secret, from all of its shares as tensors."""
-    total = shares[0].copy()
-    for other in shares[1:]:
-        total += other
-    return total
+    return reduce(np.add, shares)

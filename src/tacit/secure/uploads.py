@@ -1,11 +1,11 @@
 """How clients' arrays reach servers as shares, in both trust settings.
 
-| setting      | a client sends                       | so that a server has                      |
-|--------------|--------------------------------------|-------------------------------------------|
-| `dealer`     | one seed to each server, all to the  | its own mask; server 0 passes rows on:    |
-|              | dealer, the tensors to server 0      | all hold them masked by all masks         |
-| `replicated` | two seeds to server 0, one each to 1 | two of the three shares; server 1 passes  |
-|              | and 2, the tensors to server 1       | the tensors on to server 2                |
+| setting      | seeds of masks                 | tensors                                       |
+|--------------|--------------------------------|-----------------------------------------------|
+| `dealer`     | one for each server; the       | to server 0, which passes long rows on: all   |
+|              | dealer has all of them         | servers hold these, masked by all masks       |
+| `replicated` | one for each pair of servers   | to server 1, which passes small arrays on to  |
+|              |                                | server 2 (share 2 of three), rows to server 0 |
 
 A tensor is the secret less all masks. It leaves the client once, whatever the number of servers.
 """
@@ -20,15 +20,15 @@ import numpy as np
 
 from tacit.secure.additive import Additive, MaskedRows
 from tacit.secure.links import Links
-from tacit.secure.replicated import Replicated, ReplicatedRows
-from tacit.secure.sharing import Words, hidden, mask
+from tacit.secure.replicated import Replicated
+from tacit.secure.sharing import Words, hidden, mask, reconstruct
 from tacit.secure.stream import SEED_BYTES, Stream, fresh_seed
 
 Trust = Literal["dealer", "replicated"]
 TENSOR_AT = {"dealer": 0, "replicated": 1}
 PIECE = 1 << 18
-MASKS_OF = {0: (0, 1), 1: (1,), 2: (0,)}
-"""Replicated: which of a client's two masks a server knows. Share 2 is the tensor."""
+PAIRS = {0: (0, 1), 1: (1, 2), 2: (0, 2)}
+"""Replicated: which of a client's three seeds a server has."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,30 @@ class Route:
     clients: tuple[str, ...]
 
     @property
-    def masks(self) -> int:
-        return len(self.servers) if self.trust == "dealer" else 2
+    def seeds(self) -> int:
+        return len(self.servers) if self.trust == "dealer" else 3
+
+    @property
+    def small_masks(self) -> tuple[int, ...]:
+        """Which seeds mask small arrays; replicated: shares 0 and 1."""
+        return tuple(range(self.seeds)) if self.trust == "dealer" else (0, 1)
+
+    @property
+    def row_masks(self) -> tuple[int, ...]:
+        """Which seeds mask long rows; replicated: servers 0 and 1 know one each, server 2 both."""
+        return tuple(range(self.seeds)) if self.trust == "dealer" else (0, 2)
+
+    @property
+    def answering(self) -> tuple[str, ...]:
+        """The servers that hold rows, and whose shares make up an answer."""
+        return self.servers if self.trust == "dealer" else self.servers[:2]
 
     def known_to(self, name: str) -> tuple[int, ...]:
-        """Numbers of the masks whose seeds this party is sent."""
+        """Numbers of the seeds that this party is sent."""
         if name == self.dealer:
-            return tuple(range(self.masks))
+            return tuple(range(self.seeds))
         index = self.servers.index(name)
-        return (index,) if self.trust == "dealer" else MASKS_OF[index]
+        return (index,) if self.trust == "dealer" else PAIRS[index]
 
     def send(
         self,
@@ -77,14 +92,15 @@ class Route:
 
         The last is long, and is asked for piece by piece.
         """
-        seeds = [fresh_seed() for _ in range(self.masks)]
+        seeds = [fresh_seed() for _ in range(self.seeds)]
         to = [*self.servers, self.dealer] if self.trust == "dealer" else self.servers
         for name in to:
             links.send(name, "seeds", b"".join(seeds[i] for i in self.known_to(name)))
         holder, last = self.servers[TENSOR_AT[self.trust]], kinds[-1]
         for number, (array, kind) in enumerate(zip(arrays, kinds)):
-            links.send(holder, kind.name, hidden(array, seeds, number))
-        streams = [Stream(seed, len(arrays)) for seed in seeds]
+            masks = [seeds[i] for i in self.small_masks]
+            links.send(holder, kind.name, hidden(array, masks, number))
+        streams = [Stream(seeds[i], len(arrays)) for i in self.row_masks]
         for piece in last.pieces:
             tensor = rows(piece)
             for stream in streams:
@@ -103,75 +119,55 @@ class Received:
 
     def __init__(self, links: Links, route: Route) -> None:
         self._links, self._route = links, route
-        self._known = route.known_to(links.name)
-        self._deals = links.name == route.dealer
-        width = SEED_BYTES * len(self._known)
-        self._seeds: list[list[bytes]] = []
+        self._holder = route.servers[TENSOR_AT[route.trust]]
+        known = route.known_to(links.name)
+        width = SEED_BYTES * len(known)
+        self._seeds: list[dict[int, bytes]] = []
+        """Of each client: the seeds that this party has, by their numbers."""
         for client in route.clients:
             sent = links.receive(client, "seeds", (width,)).tobytes()
-            self._seeds.append([sent[i : i + SEED_BYTES] for i in range(0, width, SEED_BYTES)])
+            cut = [sent[i : i + SEED_BYTES] for i in range(0, width, SEED_BYTES)]
+            self._seeds.append(dict(zip(known, cut)))
 
     def shares(self, number: int, kind: Array) -> np.ndarray:
         """Shares of one small array of all clients: [copies, n, *shape]."""
-        shape = (len(self._seeds), *kind.shape)
-        if self._deals:
-            return np.zeros((1, *shape), kind.dtype)
-        passed_on = self._route.servers[2:] if self._route.trust == "replicated" else ()
-        tensor = self._tensor(kind, passed_on)
-        held = {} if tensor is None else {2: tensor}
-        for i, known in enumerate(self._known):
-            masks = [mask(seeds[i], kind.shape, kind.dtype, number) for seeds in self._seeds]
+        links, route = self._links, self._route
+        if links.name == route.dealer:
+            return np.zeros((1, len(self._seeds), *kind.shape), kind.dtype)
+        passed_on = () if route.trust == "dealer" else route.servers[2:]
+        held: dict[int, np.ndarray] = {}
+        if links.name in (self._holder, *passed_on):
+            tensor = np.empty((len(self._seeds), *kind.shape), kind.dtype)
+            for row, client in zip(tensor, route.clients):
+                self._take(client, kind, row, passed_on)
+            held[2] = tensor
+        for known in set(route.small_masks) & set(self._seeds[0]):
+            masks = [mask(own[known], kind.shape, kind.dtype, number) for own in self._seeds]
             held[known] = np.stack(masks)
-        if self._route.trust == "replicated":
-            index = self._route.servers.index(self._links.name)
+        if route.trust == "replicated":
+            index = route.servers.index(links.name)
             return np.stack([held[index], held[(index + 1) % 3]])
-        own = held[self._known[0]]
-        return (own if tensor is None else own + tensor)[None]
+        return reconstruct(list(held.values()))[None]
 
-    def rows(self, number: int, kind: Array) -> MaskedRows | ReplicatedRows:
-        """The large array of all clients: masks stay streams, and are made when they are needed."""
-        trust, servers = self._route.trust, self._route.servers
+    def rows(self, number: int, kind: Array) -> MaskedRows:
+        """The long rows of all clients: masks stay streams, and are made when they are needed."""
+        links, route = self._links, self._route
+        passed_on = [name for name in route.answering if name != self._holder]
         widths = [piece.stop - piece.start for piece in kind.pieces]
-        tensor = self._row_tensors(kind, widths, servers[1:] if trust == "dealer" else servers[2:])
-        streams = [[Stream(seed, number) for seed in seeds] for seeds in self._seeds]
-        if trust == "dealer":
-            return MaskedRows(widths, tensor, streams, kind.dtype)
-        index = servers.index(self._links.name)
-        held: dict[int, list[Stream] | list[np.ndarray]] = {2: tensor}
-        held |= {known: [own[i] for own in streams] for i, known in enumerate(self._known)}
-        return ReplicatedRows(widths, [held[index], held[(index + 1) % 3]], kind.dtype)
+        tensor: list[np.ndarray] = []
+        if links.name in route.answering:
+            tensor = [np.empty((len(self._seeds), width), kind.dtype) for width in widths]
+            for i, client in enumerate(route.clients):
+                for piece in tensor:
+                    self._take(client, kind, piece[i], passed_on)
+        masks = [known for known in route.row_masks if known in self._seeds[0]]
+        streams = [[Stream(own[known], number) for known in masks] for own in self._seeds]
+        return MaskedRows(widths, tensor, streams, kind.dtype)
 
-    def _row_tensors(
-        self, kind: Array, widths: list[int], passed_on: Sequence[str]
-    ) -> list[np.ndarray]:
-        """The tensors of all clients in pieces [n, width]; none where nobody sends them."""
-        links, holder = self._links, self._holder
-        if links.name != holder and links.name not in passed_on:
-            return []
-        found = [np.empty((len(self._seeds), width), kind.dtype) for width in widths]
-        for i, client in enumerate(self._route.clients):
-            sender = client if links.name == holder else holder
-            for piece in found:
-                links.receive(sender, kind.name, piece[i].shape, kind.dtype, out=piece[i])
-                if links.name == holder:
-                    for name in passed_on:
-                        links.send(name, kind.name, piece[i])
-        return found
-
-    def _tensor(self, kind: Array, passed_on: Sequence[str]) -> np.ndarray | None:
-        """The same for a small array, in one piece."""
-        links, holder = self._links, self._holder
-        if links.name != holder and links.name not in passed_on:
-            return None
-        found = np.empty((len(self._seeds), *kind.shape), kind.dtype)
-        for row, client in zip(found, self._route.clients):
-            sender = client if links.name == holder else holder
-            links.receive(sender, kind.name, kind.shape, kind.dtype, out=row)
-            if links.name == holder:
-                for name in passed_on:
-                    links.send(name, kind.name, row)
-        return found
-
-    @property
-    def _holder(self) -> str:
-        return self._route.servers[TENSOR_AT[self._route.trust]]
+    def _take(self, client: str, kind: Array, row: np.ndarray, passed_on: Sequence[str]) -> None:
+        """A client's next tensor, from it or from the server that passes it on."""
+        first = self._links.name == self._holder
+        sender = client if first else self._holder
+        self._links.receive(sender, kind.name, row.shape, kind.dtype, out=row)
+        for name in passed_on if first else ():
+            self._links.send(name, kind.name, row)
