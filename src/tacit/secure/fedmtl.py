@@ -50,6 +50,8 @@ MOST_ROWS = 1 << 20
 MOST_SLOTS = 10
 """Mappings of more slots are too many to be tried."""
 REPORT_BYTES = 2048
+BLOCK = 8
+"""Clients whose layers are multiplied with all others' at a time."""
 
 Choice = Literal["similar", "everyone", "own"]
 
@@ -229,10 +231,7 @@ class FedMTLJob(Job):
         n, k = len(self.clients), self.slots
         one, other = np.triu_indices(n, 1)
         with engine.phase("similarity"):
-            flat = directions.reshape(engine.copies, n * k, self.length)
-            cosines = engine.product(flat, flat, lambda x, y: matmul(x, y.T))
-            cosines = cosines.reshape(-1, n, k, n, k).transpose(0, 1, 3, 2, 4)
-            worth = engine.truncate(cosines[:, one, other], CUT)
+            worth = engine.truncate(engine.product(directions, directions, _each_pair), CUT)
             worth = engine.relu(worth, 22)  # two that point apart do not count
         with engine.phase("assignment"):
             bits = 2 + int(np.ceil(np.log2(k * SCALE)))
@@ -296,3 +295,15 @@ class FedMTLJob(Job):
         diagonal = np.arange(n)
         score[..., diagonal, diagonal] = own
         return score, passes
+
+
+def _each_pair(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """All products of layers of client i < j: [pairs, k, k], from [n, k, length] twice."""
+    n, k, length = x.shape
+    rows, columns = x.reshape(n * k, length), np.ascontiguousarray(y.reshape(n * k, length).T)
+    found = np.zeros((n * k, n * k), x.dtype)
+    for begin in range(0, n * k, BLOCK * k):  # what is below the diagonal is not needed
+        some = rows[begin : begin + BLOCK * k]
+        found[begin : begin + BLOCK * k, begin:] = matmul(some, columns[:, begin:])
+    one, other = np.triu_indices(n, 1)
+    return found.reshape(n, k, n, k).transpose(0, 2, 1, 3)[one, other]

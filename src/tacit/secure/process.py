@@ -1,23 +1,27 @@
 """What a process of our own may set for itself, and a library must not.
 
-Both settings are worth a third of a server's time, and change nothing that it computes.
+Together these are worth half of a server's time, and change nothing that it computes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 
 from tacit.secure.kernels import warm_up
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of glibc's mallopt."""
+SWITCH = 0.05
+"""Seconds between switches of threads that compute; most threads here wait for sockets."""
 LARGEST = 32 << 20
 """The most that M_MMAP_THRESHOLD takes."""
 
 
 def of_our_own() -> None:
     """Call it once, before the first product."""
+    sys.setswitchinterval(SWITCH)
     _keep_memory()
     _prefer_wide_vectors()
     warm_up()
