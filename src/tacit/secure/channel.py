@@ -14,7 +14,7 @@ import json
 import socket
 import ssl
 import struct
-import time
+from collections.abc import Callable
 from typing import Any
 
 from tacit.secure.links import PartyError
@@ -27,10 +27,9 @@ LONGEST_LABEL = 1000
 MOST_JSON = 1 << 24
 TOGETHER = 1 << 14
 """Payloads up to this many bytes travel in the same record as their header."""
+SIGN_OF_LIFE = ""
 STEP = 1 << 18
 """Bytes that must get through within the patience."""
-SHORT = 0.001
-"""Seconds; a time limit of 0 would mean something else to a socket."""
 
 
 CLOSED, BROKEN_OFF = ENDINGS = "closed the connection", "broke off TLS"
@@ -46,13 +45,8 @@ class Channel:
         self._sent = self._received = 0
         self._head = bytearray(HEADER.size)
 
-    def write(
-        self, label: str, raw: memoryview, patience: float | None, until: float | None = None
-    ) -> None:
-        """Send one frame; every step of it must get through within the patience.
-
-        All of it until this time, if one is given.
-        """
+    def write(self, label: str, raw: memoryview, patience: float | None) -> None:
+        """Send one frame; every step of it must get through within the patience."""
         name = label.encode()
         head = HEADER.pack(MAGIC, self.job, self._sent, len(name), len(raw)) + name
         self._sent += 1
@@ -63,23 +57,34 @@ class Channel:
                 return
             self.sock.sendall(head)
             for begin in range(0, len(raw), STEP):
-                if until is not None:
-                    self.sock.settimeout(max(until - time.monotonic(), SHORT))
                 self.sock.sendall(raw[begin : begin + STEP])
         except TimeoutError:
             raise PartyError(self.peer, f"did not take {label!r} within {patience:g} s") from None
         except (OSError, ValueError) as error:
             raise PartyError(self.peer, f"{_ending(error)} before it took {label!r}") from None
 
-    def read_into(self, label: str, into: memoryview, patience: float | None) -> None:
+    def write_sign_of_life(self) -> None:
+        """An empty frame, which readers pass over: what they wait for is still to come."""
+        self.write(SIGN_OF_LIFE, memoryview(b""), None)
+
+    def read_into(
+        self,
+        label: str,
+        into: memoryview,
+        patience: float | None,
+        progress: Callable[[], None] = lambda: None,
+    ) -> None:
         """Read the payload of the next frame, which must have this label and length."""
         found, length = self._read_head(label, patience)
+        progress()
         if found != label or length != len(into):
             raise PartyError(
                 self.peer,
                 f"sent {found!r} of {length} bytes where {label!r} of {len(into)} was expected",
             )
-        self._fill(into, label, patience)
+        for begin in range(0, len(into), STEP):
+            self._fill(into[begin : begin + STEP], label, patience)
+            progress()
 
     def write_json(self, label: str, content: dict[str, Any], patience: float | None) -> None:
         self.write(label, memoryview(json.dumps(content).encode()), patience)
@@ -114,6 +119,13 @@ class Channel:
         self.sock.close()
 
     def _read_head(self, label: str, patience: float | None) -> tuple[str, int]:
+        """Label and length of the next frame that is not a mere sign of life."""
+        while True:
+            found = self._read_any_head(label, patience)
+            if found != (SIGN_OF_LIFE, 0):
+                return found
+
+    def _read_any_head(self, label: str, patience: float | None) -> tuple[str, int]:
         head = self._head
         self._fill(memoryview(head), label, patience)
         magic, job, number, label_length, length = HEADER.unpack(head)

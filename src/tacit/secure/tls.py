@@ -13,8 +13,8 @@ import socket
 import ssl
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,9 @@ def certified_name(sock: ssl.SSLSocket) -> str:
 class Sender:
     """Sends to one server in a thread, so that two servers can send to each other at once."""
 
-    def __init__(self, channel: Channel, patience: float) -> None:
-        self._channel, self._patience = channel, patience
+    def __init__(self, channel: Channel, beat: float, lives: Callable[[], bool]) -> None:
+        """Every `beat` seconds in which there is nothing to send, says so if somebody `lives`."""
+        self._channel, self._beat, self._lives = channel, beat, lives
         self._queue: deque[tuple[str, memoryview]] = deque()
         self._waiting = 0
         self._failed: PartyError | None = None
@@ -154,7 +155,8 @@ class Sender:
         self._thread.start()
 
     def put(self, label: str, raw: memoryview) -> None:
-        # No limit of time: the thread either gets on or fails within the patience.
+        # No limit of time: the receiver may have to wait for others before it reads. If it is dead
+        # the connection ends; if it is silent, the coordinator notices, and ends the job.
         with self._changed:
             while self._queue and self._waiting + len(raw) > QUEUED and not self._failed:
                 self._changed.wait()
@@ -181,17 +183,22 @@ class Sender:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._ended)
+                self._changed.wait_for(lambda: self._queue or self._ended, self._beat)
                 if self._ended:
                     return
-                label, raw = self._queue[0]
+                label, raw = self._queue[0] if self._queue else (None, memoryview(b""))
             try:
-                self._channel.write(label, raw, self._patience)
+                if label is not None:
+                    self._channel.write(label, raw, None)
+                elif self._lives():
+                    self._channel.write_sign_of_life()
             except PartyError as error:
                 with self._changed:
                     self._failed = error
                     self._changed.notify_all()
                 return
+            if label is None:
+                continue
             with self._changed:
                 self._queue.popleft()  # only now: `flush` waits for an empty queue
                 self._waiting -= len(raw)
@@ -213,11 +220,9 @@ class TlsLinks(Links):
         super().__init__(name)
         self.patience = patience
         self._outgoing, self._incoming = dict(outgoing), dict(incoming)
-        self._senders = {
-            to: Sender(outgoing[to], PATIENCE if patience is None else patience)
-            for to in through_threads
-        }
-        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._waits_since: float | None = None
+        beat = (PATIENCE if patience is None else patience) / 4
+        self._senders = {to: Sender(outgoing[to], beat, self._lives) for to in through_threads}
 
     def flush(self) -> None:
         """Wait until everything is on its way; raises what went wrong meanwhile."""
@@ -236,16 +241,22 @@ class TlsLinks(Links):
     def _put(self, to: str, label: str, raw: memoryview) -> None:
         if to in self._senders:
             self._senders[to].put(label, raw)
-        elif self.patience is None:
-            self._outgoing[to].write(label, raw, None)
         else:
-            # All waiting for one client together, or a slow one could hold the others for long.
-            begun = time.monotonic()
-            left = self.patience - self._spent[to]
-            if left <= 0:
-                raise PartyError(to, f"kept others waiting for {self.patience:g} s")
-            self._outgoing[to].write(label, raw, left, until=begun + left)
-            self._spent[to] += time.monotonic() - begun
+            self._outgoing[to].write(label, raw, self.patience)
 
     def _get(self, sender: str, label: str, into: memoryview) -> None:
-        self._incoming[sender].read_into(label, into, self.patience)
+        self._progress()
+        self._incoming[sender].read_into(label, into, self.patience, self._progress)
+        self._waits_since = None
+
+    def _progress(self) -> None:
+        self._waits_since = time.monotonic()
+
+    def _lives(self) -> bool:
+        """Whether it computes, or has not waited for a message longer than anybody should.
+
+        Others wait for this party as long as that holds, so a slow client's upload to one server
+        does not make the rest lose patience with that server.
+        """
+        since = self._waits_since
+        return since is None or self.patience is None or time.monotonic() - since < self.patience
