@@ -55,6 +55,7 @@ def demo_clients() -> Federation:
     found = data.from_arrays(
         points[order].astype(np.float32) / 16, y[order], names, kind="multilabel",
         labels=list(QUESTIONS), scale="none", validation=0.2, test=0.6,
+        source="scikit-learn digits, ten clients",
     )  # fmt: skip
     pairs = list(combinations(QUESTIONS, 2))
     holds = {f"client-{i}": list(pairs[i % len(pairs)]) for i in range(CLIENTS)}

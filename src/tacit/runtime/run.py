@@ -46,6 +46,8 @@ class Run:
         personalised: Personalised,
     ) -> Run:
         federation, channel = simulation.federation, simulation.channel
+        hidden = simulation.method.channel == "exchange" and simulation.curated is not None
+        public = [PUBLIC] if federation.heads and not hidden else []
         promise = guarantee(
             channel.ledger.releases(),
             channel=simulation.method.channel,
@@ -54,7 +56,7 @@ class Run:
             sampler=channel.sampler,
             clip=channel.clip,
             seeded=config["seed"] is not None,
-            assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
+            assumptions=(*federation.assumptions, *public),
             leaks=federation.leaks,
             # Models that a task went on training are its own again, and public no longer.
             personal_is_public=simulation.method.personal_is_public and not personalised.chosen,
