@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tacit.secure.job import Servers
 
 Trust = Literal["dealer", "replicated"]
-NEEDED = ("cryptography", "numba")
+NEEDED = ("cryptography",)
+"""Without numba, products are slower and just as exact (`kernels`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
