@@ -47,7 +47,9 @@ def models(run) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", BILLBOARD)
-def test_every_method_on_the_billboard_ends_where_one_machine_takes_it(name, make_federation):
+def test_every_method_on_the_billboard_ends_where_one_machine_takes_it(
+    name, make_federation, unaccounted
+):
     federation = federation_for(name, make_federation)
     given = {"privacy": tacit.Privacy(noise=1e-6), "cohort": 0.7, **QUICK}
     given["model"] = "mlp" if name == "fedrep" else "linear"
@@ -199,7 +201,7 @@ def test_without_clipping_a_task_is_stopped_at_its_own_door(monkeypatch):
         again.publishable(2)
 
 
-def test_server_processes_sum_for_a_run(make_federation, tmp_path):
+def test_server_processes_sum_for_a_run(make_federation, tmp_path, unaccounted):
     """Over TLS, with noise that each process draws: what is promised is what one machine promises.
 
     Almost no noise, so that the result can be compared.
