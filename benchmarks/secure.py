@@ -2,8 +2,8 @@
 
     python benchmarks/secure.py                      # P = 3, N = 80, K = 8, LeNet; all settings
     python benchmarks/secure.py --grid               # P = 2, 3, 4 and N = 20, 40, 80
-    python benchmarks/secure.py --peers python3.10   # beside CrypTen and SPU, where that Python
-                                                     # has them
+    python benchmarks/secure.py --peers PYTHON       # beside CrypTen and SPU, where that Python has
+                                                     # them (`secure_peers.py`)
 
 Made-up models of LeNet's size (1 628 210 shared numbers, 8 task layers of 2 505). Time runs from
 the moment the coordinator announces the job until the last client has its answer. The dealer works
@@ -13,9 +13,7 @@ at the same time on the same cores, so its time is inside. Peak memory is that o
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -116,6 +114,9 @@ def main() -> None:
     parser.add_argument("--bits", type=int, choices=(32, 64))
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--peers", help="a Python that has crypten or spu installed")
+    parser.add_argument(
+        "--peer-columns", default="162821", help="of their products: a tenth of ours"
+    )
     chosen = parser.parse_args()
     console = Console(width=200)
     of_our_own()  # all clients are here, and are given fresh memory otherwise
@@ -132,7 +133,7 @@ def main() -> None:
     show(console, results)
     if chosen.peers:
         script = Path(__file__).with_name("secure_peers.py")
-        subprocess.run([chosen.peers, str(script)], check=False, env=os.environ, stdout=sys.stdout)
+        subprocess.run([chosen.peers, str(script), "--columns", chosen.peer_columns], check=False)
 
 
 if __name__ == "__main__":

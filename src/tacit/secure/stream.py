@@ -25,13 +25,12 @@ def fresh_seed() -> bytes:
 class Stream:
     """Uniform words of one seed, one after another."""
 
-    def __init__(self, seed: bytes, number: int = 0, *, skip: int = 0) -> None:
-        """`skip` bytes are left out at the beginning; a multiple of 16."""
-        if len(seed) != SEED_BYTES or skip % BLOCK:
-            raise ValueError("a seed has 16 bytes, and streams begin at whole blocks")
+    def __init__(self, seed: bytes, number: int = 0) -> None:
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"a seed has {SEED_BYTES} bytes")
         # The upper half of the counter block names the stream, the lower half counts its blocks.
-        start = (number << 64) + skip // BLOCK
-        cipher = Cipher(algorithms.AES(seed), modes.CTR(start.to_bytes(BLOCK, "big")))
+        start = (number << 64).to_bytes(BLOCK, "big")
+        cipher = Cipher(algorithms.AES(seed), modes.CTR(start))
         self._encryptor = cipher.encryptor()
 
     def fill(self, out: np.ndarray) -> np.ndarray:
