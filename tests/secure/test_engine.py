@@ -42,7 +42,6 @@ def test_products_of_words_wrap_around(dtype: type) -> None:
 @EVERY
 def test_without_numba_the_same(trust: str, servers: int, monkeypatch) -> None:
     monkeypatch.setattr(kernels, "numba", None)
-    monkeypatch.setattr(kernels, "_kernels", dict)
     rng = np.random.default_rng(9)
     x, y = _random(rng, (3, 4), np.uint64), _random(rng, (4, 5), np.uint64)
     found = compute(trust, servers, [x, y], lambda e, a, b: e.product(a, b, matmul))
@@ -179,7 +178,6 @@ def test_weights_add_up_to_one(trust: str, servers: int) -> None:
     assert (found[:, off][scores[:, off] == 0] == 0).all()  # who does not count has no say at all
 
 
-@pytest.mark.xfail(strict=True, reason="numba finds no function again that calls another in a cell")
 def test_products_are_compiled_once_and_found_again_by_every_process():
     """Compiling takes longer than everything else that a server does when it starts."""
     code = "from tacit.secure.kernels import warm_up; warm_up()"

@@ -9,8 +9,6 @@ import contextlib
 import ctypes
 import sys
 
-from tacit.secure.kernels import warm_up
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of glibc's mallopt."""
 SWITCH = 0.05
@@ -20,10 +18,12 @@ LARGEST = 32 << 20
 
 
 def of_our_own() -> None:
-    """Call it once, before the first product."""
+    """Call it once, before anything of `kernels` is imported."""
     sys.setswitchinterval(SWITCH)
     _keep_memory()
     _prefer_wide_vectors()
+    from tacit.secure.kernels import warm_up  # only now: it asks numba for the processor's features
+
     warm_up()
 
 
