@@ -72,11 +72,11 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
     )
     screen.print(f"[bold]{words}[/bold]")
     with progress.status("training alone"):
-        alone = _train(federation, ALONE, rounds=ROUNDS_ALONE)
+        alone = _train(federation, ALONE, ROUNDS_ALONE)
     rows = [_row("alone", alone, 0.0)]
     with progress.status("one curator that sees everything"):
         began = time.perf_counter()
-        plain = _train(federation, METHOD)
+        plain = _train(federation, METHOD, ROUNDS)
         rows.append(_row("one curator", plain, time.perf_counter() - began))
     with (
         progress.status(f"{SERVERS} server processes on shares"),
@@ -88,9 +88,8 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
             peers=servers.addresses.servers,
             certificates=str(servers.folder),
         )
-        _train(federation, METHOD, rounds=1, curator=curator)  # so that all is compiled
         began = time.perf_counter()
-        secure = _train(federation, METHOD, curator=curator)
+        secure = _train(federation, METHOD, ROUNDS, curator)
         rows.append(_row(f"{SERVERS} servers", secure, time.perf_counter() - began))
     apart = _apart(plain, secure)
     out.mkdir(parents=True, exist_ok=True)
@@ -112,7 +111,7 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
 
 
 def _train(
-    federation: Federation, method: Method, rounds: int = ROUNDS, curator: Secure | None = None
+    federation: Federation, method: Method, rounds: int, curator: Secure | None = None
 ) -> Run:
     return train(
         federation, method, model="mlp", rounds=rounds, seed=0, personalise="none",
