@@ -16,6 +16,14 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.runtime.crash"])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ready():
+    """Everything is imported before the first run: kills are timed by how long a run takes."""
+    process = CONTEXT.Process(target=int)
+    process.start()
+    process.join(180)
+
+
 def start(folder: Path, store: str, seed: int | None, save_every: float):
     process = CONTEXT.Process(target=crash.run, args=(str(folder), store, seed, save_every))
     process.start()
