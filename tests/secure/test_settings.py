@@ -87,10 +87,10 @@ def test_server_processes_need_no_seed_no_dealer_and_names_for_certificates(
 def test_without_the_extra_packages_it_says_what_to_install(make_federation, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "numba" else find(name)
+        importlib.util, "find_spec", lambda name: None if name == "cryptography" else find(name)
     )
     curator = tacit.Secure()  # importing and describing needs nothing
-    with pytest.raises(TacitError, match=r"needs numba: pip install 'tacit\[secure\]'"):
+    with pytest.raises(TacitError, match=r"needs cryptography: pip install 'tacit\[secure\]'"):
         tacit.train(make_federation(), tacit.PMTL(), curator=curator, privacy=NOISY, **QUICK)
 
 
