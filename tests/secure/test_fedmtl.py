@@ -125,7 +125,8 @@ def test_a_run_ends_with_the_models_of_a_plain_curator(curator: tacit.Secure) ->
     a, b = plain.models(everyone)[0], secure.models(everyone)[0]
     assert apart(b.numpy(), a.numpy()) < 1e-3
     scores = [run.metrics["overall"]["accuracy"] for run in (plain, secure)]
-    assert scores[0] == scores[1]
+    # There are 47 test labels, and one of them may be on the edge for shares of 32 bits.
+    assert abs(scores[0] - scores[1]) <= (1 / 47 + 1e-9 if curator.bits == 32 else 0)
     assert f"trust: {curator.trust}" in str(secure.guarantee)
     assert "protects nothing between clients" in secure.guarantee.protects
     assert not any("heads" in words for words in secure.guarantee.assumptions)

@@ -132,7 +132,6 @@ def test_a_server_killed_after_some_clients_have_their_answer(servers):
     mixes_as_in_the_clear(servers, **settings)
 
 
-@pytest.mark.xfail(strict=True, reason="a sign of life that nobody takes any more ends the round")
 def test_a_server_that_is_done_long_before_another_is_not_missed(servers):
     """Of three that compute, the third answers nobody, so it ends first, and leaves."""
     place, file = "phase shared layers", servers.folder / "server-0.hold"

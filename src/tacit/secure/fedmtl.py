@@ -22,6 +22,7 @@ which leaves more bits; as weights add up to one exactly, the start comes back e
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from tacit.errors import TacitError
 from tacit.secure.assignment import best_total
 from tacit.secure.engine import Engine
 from tacit.secure.fixed import RINGS, Fixed
-from tacit.secure.job import COORDINATOR, DEALER, Job, server_name
+from tacit.secure.job import COORDINATOR, DEALER, Job, finished, server_name
 from tacit.secure.kernels import matmul
 from tacit.secure.links import Links
 from tacit.secure.sharing import reconstruct
@@ -133,7 +134,18 @@ class FedMTLJob(Job):
 
     # The client.
 
+    def take_part(self, links: Links, secret: Secret) -> Generator[None, None, Mixed]:
+        yield from self._uploading(links, secret)
+        yield
+        return (yield from self._collecting(links))
+
     def upload(self, links: Links, secret: Secret) -> None:
+        finished(self._uploading(links, secret))
+
+    def collect(self, links: Links) -> Mixed:
+        return finished(self._collecting(links))
+
+    def _uploading(self, links: Links, secret: Secret) -> Generator[None, None, None]:
         held = sorted(secret.layers)
         if len(held) > self.slots:
             raise TacitError(
@@ -158,15 +170,16 @@ class FedMTLJob(Job):
         fixed.check(secret.rows, what)
         units = np.rint(directions * UNIT).astype(np.int32).view(np.uint32)
         arrays = [numbers, units, fixed.encode(layers)]
-        self._route.send(
+        return self._route.send(
             links, arrays, lambda piece: fixed.encode(secret.rows[piece]), self._arrays
         )
 
-    def collect(self, links: Links) -> Mixed:
+    def _collecting(self, links: Links) -> Generator[None, None, Mixed]:
         rows = np.empty(self.columns, self.fixed.real)
         for piece in self._arrays[-1].pieces:
             shape = rows[piece].shape
             rows[piece] = self._reconstructed(links, "shared layers", shape)
+            yield
         shape = (self.heads, self.length)
         return Mixed(rows, self._reconstructed(links, "task layers", shape))
 

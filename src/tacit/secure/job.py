@@ -13,14 +13,15 @@ from __future__ import annotations
 import secrets
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from tacit.errors import TacitError
 from tacit.secure.links import PATIENCE, Links, Mesh
 
+T = TypeVar("T")
 COORDINATOR, DEALER = "coordinator", "dealer"
 
 
@@ -64,6 +65,16 @@ class Job(ABC):
         """What a client is answered."""
         return None
 
+    def take_part(self, links: Links, secret: Any) -> Generator[None, None, Any]:
+        """A client's whole part, in steps between which a thread may serve other clients.
+
+        Of several clients, all take a step before any takes the next: servers must not have to wait
+        for a later step of one before an earlier step of another.
+        """
+        self.upload(links, secret)
+        yield
+        return self.collect(links)
+
     def conclude(self, links: Links) -> Any:
         """What the coordinator learns."""
         return None
@@ -100,6 +111,15 @@ class Outcome:
     """Bytes that each party sent; all clients together are `clients`."""
     statistics: dict[str, Any] = field(default_factory=dict)
     """What each server process says about its part: see `session`."""
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """What comes of all steps, taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 class Servers(Protocol):

@@ -11,7 +11,7 @@ import sys
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of glibc's mallopt."""
-SWITCH = 0.05
+SWITCH = 0.02
 """Seconds between switches of threads that compute; most threads here wait for sockets."""
 LARGEST = 32 << 20
 """The most that M_MMAP_THRESHOLD takes."""

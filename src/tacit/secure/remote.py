@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from tacit.secure.job import COORDINATOR, Job, Outcome
 from tacit.secure.links import PATIENCE, PartyError
 from tacit.secure.tls import Identity, TlsLinks
 
+THREADS = 4
+"""For all clients: a thread for each would have them wait for each other in the interpreter."""
 HEARING = 1.0
 """Seconds after the first failure in which other parties can say what they know."""
 
@@ -51,6 +53,12 @@ class Remote:
                 self._identities[name] = Identity(Path(self.certificates), name)
         with _Round(job, addresses, self._identities, self.patience) as current:
             return current.run(secret_of)
+
+
+def _groups(clients: Sequence[str]) -> list[Sequence[str]]:
+    """Clients that share a thread: neighbours, because servers go through them in order."""
+    size = -(-len(clients) // THREADS)
+    return [clients[i : i + size] for i in range(0, len(clients), size)]
 
 
 class _Round:
@@ -90,8 +98,9 @@ class _Round:
         opened: list[Any] = []
         self._start_servers()
         self._in_thread(COORDINATOR, lambda: opened.append(self._conclude()))
-        for name in self.job.clients:
-            self._in_thread(name, lambda name=name: self._be_client(name, secret_of[name]))
+        for number, names in enumerate(_groups(self.job.clients)):
+            work = lambda names=names: self._be_clients(names, secret_of)  # noqa: E731
+            self._in_thread(f"clients {number}", work)
         with self._changed:
             self._changed.wait_for(lambda: self._reports.errors or not self._running)
             if self._reports.errors:
@@ -136,13 +145,27 @@ class _Round:
         with self._links(COORDINATOR) as links:
             return self.job.conclude(links)
 
-    def _be_client(self, name: str, secret: Any) -> None:
-        with self._links(name) as links:
-            self.job.upload(links, secret)
-            answer = self.job.collect(links)
+    def _be_clients(self, names: Sequence[str], secret_of: Mapping[str, Any]) -> None:
+        """Take all steps of these clients, in turn."""
+        name, links = names[0], {}
+        try:
+            with contextlib.ExitStack() as stack:
+                for name in names:
+                    links[name] = stack.enter_context(self._links(name))
+                parts = {name: self.job.take_part(links[name], secret_of[name]) for name in names}
+                while parts:
+                    for name in list(parts):
+                        try:
+                            next(parts[name])
+                        except StopIteration as end:
+                            self._answers[name] = end.value
+                            del parts[name]
+        except BaseException as error:
+            with self._changed:
+                self._reports.add(name, error)
+            return
         with self._changed:
-            self._answers[name] = answer
-            self._sent_by_clients += links.sent_bytes.total()
+            self._sent_by_clients += sum(one.sent_bytes.total() for one in links.values())
 
     @contextlib.contextmanager
     def _links(self, name: str) -> Iterator[TlsLinks]:

@@ -9,6 +9,7 @@ than expected is refused.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -191,7 +192,9 @@ class Sender:
                 if label is not None:
                     self._channel.write(label, raw, None)
                 elif self._lives():
-                    self._channel.write_sign_of_life()
+                    # Whoever needs nothing more may be gone; if it is missed, a message will tell.
+                    with contextlib.suppress(PartyError):
+                        self._channel.write_sign_of_life()
             except PartyError as error:
                 with self._changed:
                     self._failed = error

@@ -12,7 +12,7 @@ A tensor is the secret less all masks. It leaves the client once, whatever the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,19 +87,22 @@ class Route:
         arrays: Sequence[np.ndarray],
         rows: Callable[[slice], np.ndarray],
         kinds: Sequence[Array],
-    ) -> None:
-        """A client's side: fresh seeds to all, then the tensors to one.
+    ) -> Generator[None, None, None]:
+        """A client's side, in steps: fresh seeds to all, then the tensors to one.
 
-        The last is long, and is asked for piece by piece.
+        The last is long, and is asked for piece by piece. Servers read it client by client, and
+        what comes before array by array.
         """
         seeds = [fresh_seed() for _ in range(self.seeds)]
         to = [*self.servers, self.dealer] if self.trust == "dealer" else self.servers
         for name in to:
             links.send(name, "seeds", b"".join(seeds[i] for i in self.known_to(name)))
+        yield
         holder, last = self.servers[TENSOR_AT[self.trust]], kinds[-1]
         for number, (array, kind) in enumerate(zip(arrays, kinds)):
             masks = [seeds[i] for i in self.small_masks]
             links.send(holder, kind.name, hidden(array, masks, number))
+            yield
         streams = [Stream(seeds[i], len(arrays)) for i in self.row_masks]
         for piece in last.pieces:
             tensor = rows(piece)
