@@ -190,6 +190,23 @@ class Collection:
         self.__within += float(bounded.bits.sum())
         self.__sum = total if self.__sum is None else self.__sum + total
 
+    def add_bounded(self, vectors: Tensor) -> None:
+        """Take vectors [k, size] that tasks bounded themselves: each at most one clip long.
+
+        Nobody is trusted with that: what is longer is shortened here, what is not finite is zero.
+        """
+        channel = self.__channel
+        lengths = torch.linalg.vector_norm(vectors.double(), dim=1, keepdim=True)
+        finite = lengths.isfinite()
+        channel.dropped += int((~finite).sum())
+        scale = (1 / lengths).clamp(max=1.0) if channel.release is not None else 1.0
+        vectors = torch.where(finite, vectors.double() * scale, 0.0)
+        if channel.quantile is not None and channel.release is not None:
+            self.__within += float(vectors[:, -1].sum()) / (2 * math.sqrt(BITS_SHARE))
+            vectors = vectors[:, :-1] / math.sqrt(1 - BITS_SHARE)
+        total = vectors.sum(dim=0) * (channel.unit if channel.moments is None else 1)
+        self.__sum = total.float() if self.__sum is None else self.__sum + total.float()
+
     def publishable(self, size: int) -> Tensor:
         """Book the release, then make it: the noisy sum over the expected cohort size.
 

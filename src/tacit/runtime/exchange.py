@@ -45,11 +45,11 @@ class Exchange(Simulation):
         self._rehearse_answer()
 
     def _round(self, board: Board) -> Board:
-        cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
+        cohort = self._cohort(board.round)
         cohort = cohort[self._since[cohort] <= board.round]
         public, trained = self._public(board), []
         vectors = self._room(len(cohort))
-        for tasks, states, sent in self._trained(board, public, cohort):
+        for tasks, states, sent in self.trained(board, public, cohort):
             begin = sum(len(some) for some, _ in trained)
             vectors[begin : begin + len(tasks)] = sent
             trained.append((tasks, states))
@@ -57,12 +57,12 @@ class Exchange(Simulation):
             return dataclasses.replace(board, round=board.round + 1)
         cohort = torch.cat([tasks for tasks, _ in trained])
         stays = self._attendance.stays(cohort, board.round, self.randomness)
-        # A model whose square is no number would spoil all it is mixed into: it is not accepted.
-        finite = torch.linalg.vector_norm(vectors, dim=1).isfinite()
+        finite = acceptable(vectors)
         self.channel.dropped += int((stays & ~finite).sum())
         here = stays & finite
         accepted = vectors if bool(here.all()) else vectors[here]
-        uploads = self._uploads(cohort[here], accepted, board.round)
+        sizes = self.federation.train.count(cohort[here])
+        uploads = self._uploads(cohort[here], accepted, sizes, board.round)
         if len(uploads):
             trained = self._answered(public, self._curated(uploads), trained, here)
         for tasks, states in trained:
@@ -75,13 +75,13 @@ class Exchange(Simulation):
             self._kept_room = self.model.start.new_empty(tasks, self._contribution_size)
         return self._kept_room[:tasks]
 
-    def _uploads(self, tasks: Tensor, vectors: Tensor, round: int) -> Uploads:
+    def _uploads(self, tasks: Tensor, vectors: Tensor, sizes: Tensor, round: int) -> Uploads:
         heads, size = self.federation.heads, self.model.size
         holds = torch.ones(len(tasks), len(self.model.parts) - 1, device=self.device) > 0
         return Uploads(
             tasks,
             vectors,
-            self.federation.train.count(tasks),
+            sizes,
             holds if heads is None else heads.holds[tasks],
             [*self.model.parts, slice(size, vectors.shape[1])],
             round,
@@ -112,7 +112,7 @@ class Exchange(Simulation):
                 vectors = torch.stack(sent) if len(sent) > 1 else sent[0].unsqueeze(0)
                 whole = len(there) == len(tasks)
                 own = states if whole else {name: v[there] for name, v in states.items()}
-                new = self._receivers(public, (own, vectors, self._judged(tasks[there])))
+                new = self.received(public, tasks[there], own, vectors)
                 states = (
                     new
                     if whole
@@ -120,6 +120,10 @@ class Exchange(Simulation):
                 )
             after.append((tasks, states))
         return after
+
+    def received(self, public: Public, tasks: Tensor, states: State, answers: Tensor) -> State:
+        """What these tasks make of their answers [tasks, copies, length]."""
+        return self._receivers(public, (states, answers, self._judged(tasks)))
 
     def _answers(self, uploads: Uploads, answer: Answer) -> Iterator[Tensor]:
         """The mixtures, for many clients at a time."""
@@ -141,9 +145,10 @@ class Exchange(Simulation):
 
     def _rehearse_answer(self) -> None:
         """Try the curator and `receive` on blank uploads, so that errors come before work."""
-        tasks = torch.arange(min(2, len(self.federation)), device=self.device)
+        counts = self.federation.train.counts  # at a silo, only its own rows are there
+        tasks = counts.nonzero().squeeze(1)[:2]
         blank = self.model.start.new_zeros(len(tasks), self._contribution_size)
-        uploads = self._uploads(tasks, blank, 0)
+        uploads = self._uploads(tasks, blank, counts[tasks], 0)
         answers = self._answers(uploads, self.method.answer(uploads, self.memory))
         fresh = self.method.state(self.model, self.board)
         states = {name: value.expand(len(tasks), *value.shape) for name, value in fresh.items()}
@@ -226,6 +231,11 @@ class Record:
                 "examples": examples,
             },
         }
+
+
+def acceptable(vectors: Tensor) -> Tensor:
+    """Whose upload can be mixed: one whose square is no number would spoil all it goes into."""
+    return torch.linalg.vector_norm(vectors, dim=1).isfinite()
 
 
 def _rounded(values: Tensor) -> list[list[float | None]]:

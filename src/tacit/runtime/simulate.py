@@ -27,7 +27,7 @@ from tacit.local.threads import threads_for
 from tacit.local.together import Together, fixed
 from tacit.methods.base import Board, Method, OnBillboard, RelatedMethod, State
 from tacit.methods.server import Server
-from tacit.privacy.channel import BudgetSpent, Channel
+from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
 from tacit.randomness import Randomness
 from tacit.relation import Relation
@@ -128,7 +128,7 @@ class Simulation:
                 break
             # Without a seed, a round that is lost would have to be paid for again.
             late = time.monotonic() - saved > SAVE_EVERY_SECONDS
-            save = late or self.randomness.secret or self.board.round == self.rounds
+            save = late or self.careful or self.board.round == self.rounds
             self.store.settle(self._saved, self._notes, save=save)
             saved = time.monotonic() if save else saved
         if self.method.settles:
@@ -148,6 +148,11 @@ class Simulation:
                 states = self.store.take(tasks, self._newcomers(public, places))
                 self.store.put(tasks, settle(public, (states, batches, places)))
         self.store.settle(self._saved, self._notes, save=True)
+
+    @property
+    def careful(self) -> bool:
+        """Whether every round is saved as soon as it is over."""
+        return self.randomness.secret
 
     @property
     def curated(self) -> Curated | None:
@@ -187,18 +192,26 @@ class Simulation:
         method = self.method
         speaks = isinstance(method, OnBillboard)
         collection = self.channel.open(board.round, self.rounds) if speaks else None
-        cohort = torch.from_numpy(self.channel.cohort(board.round)).to(self.device)
-        public = self._public(board)
-        for tasks, states, contributions in self._trained(board, public, cohort):
-            if collection is not None:
-                collection.add(contributions, tasks)
-            self.store.put(tasks, states)
+        public, cohort = self._public(board), self._cohort(board.round)
+        self._collect(board, public, cohort, collection)
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self._contribution_size).to(self.device)
         return Board(self._publish(public, mean), board.round + 1)
 
-    def _trained(
+    def _cohort(self, round: int) -> Tensor:
+        return torch.from_numpy(self.channel.cohort(round)).to(self.device)
+
+    def _collect(
+        self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
+    ) -> None:
+        """Have the cohort train, and hand on what it contributes."""
+        for tasks, states, contributions in self.trained(board, public, cohort):
+            if collection is not None:
+                collection.add(contributions, tasks)
+            self.store.put(tasks, states)
+
+    def trained(
         self, board: Board, public: Public, cohort: Tensor
     ) -> Iterator[tuple[Tensor, State, Tensor]]:
         """The client steps of a cohort, chunk by chunk: tasks, their states, what they send."""
