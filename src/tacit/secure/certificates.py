@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -44,12 +44,12 @@ def make_certificates(
         check_name(name)
     hosts = [*map(server_name, range(servers)), DEALER]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority, key = _authority(folder, days)
+    authority, key = authority_of(folder, days)
     added = []
     for name in [*hosts, COORDINATOR, *clients]:
         path = folder / f"{name}.pem"
         if not path.exists():
-            _write_secret(path, _party(name, name in hosts, authority, key, days))
+            write_secret(path, _party(name, name in hosts, authority, key, days))
             added.append(name)
     return added
 
@@ -65,7 +65,10 @@ def check_name(name: str) -> None:
         raise TacitError(f"{name!r} cannot be the name of a client: it means another party")
 
 
-def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def authority_of(
+    folder: Path, days: int = DAYS
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The authority of this folder and its key; made where the folder has none."""
     certificate, secret = folder / "ca.pem", folder / "ca.key"
     if certificate.exists() and secret.exists():
         try:
@@ -89,7 +92,7 @@ def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCu
         .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write_secret(secret, _key_bytes(key))
+    write_secret(secret, _key_bytes(key))
     certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     return made, key
 
@@ -101,18 +104,30 @@ def _party(
     signer: ec.EllipticCurvePrivateKey,
     days: int,
 ) -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
     # Nobody may take a client's certificate and pose as somebody to connect to.
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * host
+    return b"".join(issued(name, [x509.DNSName(name)], purposes, authority, signer, days))
+
+
+def issued(
+    name: str,
+    addresses: Sequence[x509.GeneralName],
+    purposes: Sequence[x509.ObjectIdentifier],
+    authority: x509.Certificate,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int = DAYS,
+) -> tuple[bytes, bytes]:
+    """A certificate that the authority signed, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _unsigned(_name(name), authority.subject, key.public_key(), signer, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(addresses), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return certificate.public_bytes(serialization.Encoding.PEM) + _key_bytes(key)
+    return certificate.public_bytes(serialization.Encoding.PEM), _key_bytes(key)
 
 
 def _unsigned(
@@ -157,7 +172,7 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _write_secret(path: Path, content: bytes) -> None:
+def write_secret(path: Path, content: bytes) -> None:
     """Readable for its owner only, from the first byte on."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
