@@ -137,6 +137,17 @@ class Channel:
         louder = 1.0 if self.curator is None else self.curator.louder
         return multiplier * louder / self.sampler.expected(self.tasks)
 
+    def bounded_size(self, length: int) -> int:
+        """How many numbers a task adds to the sums, for contributions of this length."""
+        size = length if self.moments is None else self.moments.size(length)
+        size *= 1 if self.relation is None else self.relation.sums
+        return size + self.adapts
+
+    @property
+    def adapts(self) -> bool:
+        """Whether tasks also say if they were within the clip."""
+        return self.quantile is not None and self.release is not None
+
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
 
@@ -201,7 +212,7 @@ class Collection:
         channel.dropped += int((~finite).sum())
         scale = (1 / lengths).clamp(max=1.0) if channel.release is not None else 1.0
         vectors = torch.where(finite, vectors.double() * scale, 0.0)
-        if channel.quantile is not None and channel.release is not None:
+        if channel.adapts:
             self.__within += float(vectors[:, -1].sum()) / (2 * math.sqrt(BITS_SHARE))
             vectors = vectors[:, :-1] / math.sqrt(1 - BITS_SHARE)
         total = vectors.sum(dim=0) * (channel.unit if channel.moments is None else 1)

@@ -180,9 +180,9 @@ class Guarantee:
             tuned = ", including the tuning" if self.tuned else ""
             servers = f", by noise that {self.curator.noise_of}" if self.curator else ""
             head = (
-                f"ε={_up(self.epsilon)} at δ={delta_up(self.delta)}, {IN_WORDS[self.neighbours]}, "
-                f"{self.sampling}, {self.releases} releases, {self.accountant} accountant{tuned}"
-                f"{servers}; {self.protects}"
+                f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
+                f"{IN_WORDS[self.neighbours]}, {self.sampling}, {self.releases} releases, "
+                f"{self.accountant} accountant{tuned}{servers}; {self.protects}"
             )
         return "; ".join((head, *self.marks))
 
@@ -279,7 +279,7 @@ def delta_up(delta: float) -> str:
     return f"{math.ceil(delta * scale * (1 - 1e-9)) / scale:.3g}"
 
 
-def _up(epsilon: float) -> str:
+def epsilon_up(epsilon: float) -> str:
     """Two decimals (three significant below 0.1), never rounded down."""
     digits = 2 if epsilon >= 0.1 else 2 - math.floor(math.log10(epsilon)) if epsilon > 0 else 2
     scale = 10**digits

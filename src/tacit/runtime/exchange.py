@@ -40,7 +40,7 @@ class Exchange(Simulation):
         memory = self.method.memory(tasks)
         self.memory = {name: value.to(self.device) for name, value in memory.items()}
         self.record = Record.blank(tasks, self.device)
-        self._kept_room = self.model.start.new_empty(0, self._contribution_size)
+        self._kept_room = self.model.start.new_empty(0, self.contribution_size)
         self._receivers = Together(self._received, trace=False, single=True)
         self._rehearse_answer()
 
@@ -72,7 +72,7 @@ class Exchange(Simulation):
     def _room(self, tasks: int) -> Tensor:
         """Where uploads are put: the same memory in every round, because fresh pages are slow."""
         if len(self._kept_room) < tasks:
-            self._kept_room = self.model.start.new_empty(tasks, self._contribution_size)
+            self._kept_room = self.model.start.new_empty(tasks, self.contribution_size)
         return self._kept_room[:tasks]
 
     def _uploads(self, tasks: Tensor, vectors: Tensor, sizes: Tensor, round: int) -> Uploads:
@@ -147,7 +147,7 @@ class Exchange(Simulation):
         """Try the curator and `receive` on blank uploads, so that errors come before work."""
         counts = self.federation.train.counts  # at a silo, only its own rows are there
         tasks = counts.nonzero().squeeze(1)[:2]
-        blank = self.model.start.new_zeros(len(tasks), self._contribution_size)
+        blank = self.model.start.new_zeros(len(tasks), self.contribution_size)
         uploads = self._uploads(tasks, blank, counts[tasks], 0)
         answers = self._answers(uploads, self.method.answer(uploads, self.memory))
         fresh = self.method.state(self.model, self.board)

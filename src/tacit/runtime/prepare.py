@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -46,8 +47,12 @@ def prepare(
     server: Server | None = None,
     attendance: Attendance | None = None,
     curator: Secure | None = None,
+    engine: Callable[..., Simulation] | None = None,
 ) -> Simulation:
-    """A simulation ready to run: noise calibrated, ledger and states opened, model tried out."""
+    """A simulation ready to run: noise calibrated, ledger and states opened, model tried out.
+
+    `engine` makes one whose tasks are elsewhere.
+    """
     tasks = len(federation)
     channel = Channel(sampler, tasks, randomness)
     if isinstance(method, OnBillboard):
@@ -85,6 +90,8 @@ def prepare(
     place = None if folder is None else folder / "checkpoint"
     states = Store(tasks, state, place=store, folder=place, device=device)
     parts = (federation, method, model, channel, states, rounds, randomness, device)
+    if engine is not None:
+        return engine(*parts, server or Server())
     if isinstance(method, ExchangeMethod) and curator is not None:
         from tacit.runtime.secure_exchange import SecureExchange  # needs tacit[secure]
 

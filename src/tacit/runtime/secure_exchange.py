@@ -58,7 +58,7 @@ class SecureExchange(Exchange):
             clients=clients,
             trust=settings.trust or "dealer",
             bits=settings.bits or 64,
-            columns=shared + self._contribution_size - self.model.size,
+            columns=shared + self.contribution_size - self.model.size,
             heads=len(layers),
             slots=settings.slots or len(layers),
             length=max(part.stop - part.start for part in layers),

@@ -84,10 +84,10 @@ class Simulation:
         if traced:  # for further runs with this model; it holds on to this one
             together = model.traced.setdefault(("client", method), together)
         self._clients: Together = together
-        self._contribution_size, self.chunk, self.in_flight = self._rehearse()
+        self.contribution_size, self.chunk, self.in_flight = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
-        size, moments = self._contribution_size, channel.moments
+        size, moments = self.contribution_size, channel.moments
         mean = model.start.new_zeros(sums * size if moments is None else moments.size(size))
         self._publish = fixed(self._next, public, mean)
         state = fixed(
@@ -137,17 +137,20 @@ class Simulation:
     def _settle(self) -> None:
         """Every task's own step after the last round: nothing leaves it any more."""
         public = self._public(self.shown)
-        settle: Together = self.model.traced.setdefault(
-            ("settle", self.method), Together(self._settled, trace=False)
-        )
         everyone = torch.arange(len(self.federation), device=self.device)
         with threads_for(self.in_flight):
             for tasks in self._chunks(everyone):
-                batches = draw(self.federation.train, tasks, 1, None, 0)
-                places = self._places[tasks]
-                states = self.store.take(tasks, self._newcomers(public, places))
-                self.store.put(tasks, settle(public, (states, batches, places)))
+                self.store.put(tasks, self.settled(public, tasks))
         self.store.settle(self._saved, self._notes, save=True)
+
+    def settled(self, public: Public, tasks: Tensor) -> State:
+        """The states of these tasks after their own step with the last billboard."""
+        settle: Together = self.model.traced.setdefault(
+            ("settle", self.method), Together(self._settled, trace=False)
+        )
+        batches, places = draw(self.federation.train, tasks, 1, None, 0), self._places[tasks]
+        states = self.store.take(tasks, self._newcomers(public, places))
+        return settle(public, (states, batches, places))
 
     @property
     def careful(self) -> bool:
@@ -186,6 +189,10 @@ class Simulation:
             self._restore(board.tensors)
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
             self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
+            self._remember(notes)
+
+    def _remember(self, notes: dict[str, Any]) -> None:
+        """Take back what a kind of simulation adds to `_notes`."""
 
     def _round(self, board: Board) -> Board:
         """One round: the only code that sees tasks' contributions, and it hands them on unread."""
@@ -196,7 +203,7 @@ class Simulation:
         self._collect(board, public, cohort, collection)
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
-        mean = collection.publishable(self._contribution_size).to(self.device)
+        mean = collection.publishable(self.contribution_size).to(self.device)
         return Board(self._publish(public, mean), board.round + 1)
 
     def _cohort(self, round: int) -> Tensor:
@@ -234,7 +241,7 @@ class Simulation:
     def _next(self, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
         board = Board(*public)
-        if self._per_holder is not None and self._contribution_size == self.model.size:
+        if self._per_holder is not None and self.contribution_size == self.model.size:
             mean = (mean.reshape(-1, self.model.size) * self._per_holder).reshape(-1)
         return self._server.step(board, self.method.publish(board, mean))
 
@@ -352,7 +359,11 @@ class Simulation:
     @property
     def shown(self) -> Board:
         """The billboard that tasks end with."""
-        return self._server.shown(self.board)
+        return self.shown_of(self.board)
+
+    def shown_of(self, board: Board) -> Board:
+        """A billboard as tasks would end with it."""
+        return self._server.shown(board)
 
     def _models(self, states: State, places: Tensor) -> tuple[Tensor, Tensor]:
         board = self.shown

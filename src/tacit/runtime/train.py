@@ -135,7 +135,9 @@ def train(
         replace(folder / "checkpoint" / SETTINGS, json.dumps(content, indent=2).encode())
     with progress.rounds(type(method).__name__, rounds) as on_round:
         simulation.run(
-            patience=patience, epsilon=_epsilon(simulation, privacy, rounds), on_round=on_round
+            patience=patience,
+            epsilon=epsilon_so_far(simulation, privacy, rounds),
+            on_round=on_round,
         )
     return finish(
         simulation, privacy, sampler, settings,
@@ -144,7 +146,7 @@ def train(
     )  # fmt: skip
 
 
-def _epsilon(
+def epsilon_so_far(
     simulation: Simulation, privacy: Privacy | None, rounds: int
 ) -> Callable[[int], float | None]:
     """ε after so many releases, for display while the run goes on."""

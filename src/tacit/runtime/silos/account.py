@@ -1,0 +1,65 @@
+"""A silo's own account of what it gave away, on its own disk, over all runs it took part in.
+
+A round costs what the agreed release costs, whether or not the silo was in its cohort: that is what
+sampling is worth. So a silo that is asked in round t has all rounds up to t on its account.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tacit.privacy import Booked, Ledger, Privacy, Release, spent
+from tacit.privacy.accounting import affordable
+from tacit.privacy.guarantee import epsilon_up
+from tacit.runtime.silos.guard import Refused
+
+LEDGER = "ledger.jsonl"
+
+
+class Account:
+    """The ledger of one run, beside those of earlier ones."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        earlier: list[Path],
+        coming: list[Release],
+        privacy: Privacy,
+        tasks: int,
+        budget: float,
+    ) -> None:
+        self.ledger, self._coming, self._privacy = ledger, coming, privacy
+        self._delta, self.budget = privacy.delta_for(tasks), budget
+        self._before: Counter[Booked] = Counter()
+        for path in earlier:
+            self._before.update(Ledger.at(path).releases())
+        self._room: int | None = None
+
+    @property
+    def booked(self) -> int:
+        """Releases of this run on the account."""
+        return sum(self.ledger.has(number) for number in range(len(self._coming)))
+
+    def pay(self, release: int, **details: Any) -> None:
+        """Book all releases of this run up to this one; refuses what the budget does not allow."""
+        if self._room is None:
+            self._room = affordable(
+                self._before, self._coming, self.budget, self._delta, self._privacy.neighbours
+            )
+        if release >= self._room:
+            raise Refused(
+                f"release {release + 1} would pass this silo's own budget of ε={self.budget:g}, "
+                f"which allows {self._room} of this run"
+            )
+        for number in range(release + 1):
+            if not self.ledger.has(number):
+                self.ledger.book(number, self._coming[number], repeatable=True, **details)
+
+    def said(self) -> str:
+        """What is spent, in words."""
+        total = self._before + self.ledger.releases()
+        neighbours = self._privacy.neighbours
+        epsilon = spent(total, self._delta, neighbours).epsilon
+        return f"ε={epsilon_up(epsilon)} of {self.budget:g} spent ({neighbours}, δ={self._delta:g})"

@@ -1,0 +1,207 @@
+"""A whole run as the coordinator conducts it: from terms and a folder to a guarantee.
+
+The folder holds the billboard, the round, the ledger and the cohort of the round in progress. Start
+it again after a crash, and the run goes on: what was booked stays booked, what was published stays
+published, and silos answer a repeated request with what they sent before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from tacit.errors import TacitError
+from tacit.heads import PUBLIC
+from tacit.methods import ExchangeMethod, OnBillboard
+from tacit.methods.server import HIDDEN
+from tacit.privacy import Guarantee, guarantee
+from tacit.privacy.channel import Budget, BudgetSpent
+from tacit.randomness import Randomness
+from tacit.runtime.prepare import prepare
+from tacit.runtime.progress import Progress, silent
+from tacit.runtime.silos.coordinator import (
+    Asking,
+    Coordinated,
+    CoordinatedExchange,
+    Silos,
+)
+from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.terms import Terms
+from tacit.runtime.silos.work import CPU, RUN
+from tacit.runtime.start import check, model_of
+from tacit.runtime.store import replace
+from tacit.runtime.train import epsilon_so_far
+
+STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What the coordinator has in the end: everything in it is public."""
+
+    simulation: Coordinated | CoordinatedExchange
+    guarantee: Guarantee
+    finished: tuple[str, ...]
+    """Silos that have the last billboard."""
+    scores: dict[str, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        asking = self.simulation.asking
+        return {
+            "consortium": asking.terms.consortium,
+            "rounds": self.simulation.board.round,
+            "stopped": self.simulation.stopped,
+            "guarantee": self.guarantee.to_json(),
+            "finished": list(self.finished),
+            "excluded": asking.excluded,
+            "scores": self.scores,
+            "terms": asking.terms.to_json(),
+        }
+
+
+def conduct(
+    terms: Terms,
+    folder: Path,
+    silos: Silos,
+    *,
+    also: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+) -> Conducted:
+    """Run all rounds that are left, then hand out the last billboard."""
+    folder.mkdir(parents=True, exist_ok=True)
+    diary = Diary(folder, also)
+    start = begun(terms, folder)
+    asking = Asking(terms, start["run"], start["noise"], silos, folder, diary)
+    simulation = opened(terms, folder, start, asking)
+    privacy = terms.made_privacy()
+    epsilon = epsilon_so_far(simulation, privacy, terms.rounds)
+    with progress.rounds(terms.consortium, terms.rounds) as on_round:
+
+        def after(round: int, point: dict[str, Any]) -> None:
+            on_round(round, point)
+            write_status(simulation, point.get("epsilon"))
+
+        simulation.run(epsilon=epsilon, on_round=after)
+    diary.write(simulation.stopped or f"all {simulation.board.round} rounds are over")
+    finished = tuple(terms.silos[task] for task in sorted(simulation.finish()))
+    scores = _scores(simulation, diary) if terms.metrics else None
+    done = Conducted(simulation, promised(simulation), finished, scores)
+    _write(done, folder)
+    write_status(simulation, epsilon(simulation.channel.ledger.before(terms.rounds)), over=True)
+    diary.write(str(done.guarantee))
+    return done
+
+
+def begun(terms: Terms, folder: Path) -> dict[str, Any]:
+    """What stays the same in a run; made once, and found again after a crash."""
+    path = folder / RUN
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["terms"] != terms.digest:
+            raise TacitError(
+                f"{folder} holds a run under other terms: finish it with those, or give another "
+                "folder"
+            )
+        return known
+    method, privacy, tasks = terms.made_method(), terms.made_privacy(), len(terms.silos)
+    check(terms.federation(), method, terms.rounds, None, privacy, "none")
+    noise = 0.0
+    if privacy is not None and isinstance(method, OnBillboard):
+        if method.printed(terms.rounds, privacy.epsilon or 1.0, privacy.delta_for(tasks)):
+            raise TacitError(
+                f"the printed mechanism of {type(method).__name__} protects nobody, so no silo "
+                "should contribute to it: use mechanism='gaussian'"
+            )
+        moments, weights = method.moments, method.weights(terms.rounds)
+        replaced = 2.0 if moments is None or terms.metrics else moments.replaced
+        if terms.metrics:
+            weights = (*(weights or (1.0,) * terms.rounds), 1.0)
+        noise = privacy.noise_multiplier(
+            terms.sampler(), terms.rounds + terms.metrics, tasks, weights=weights, replaced=replaced
+        )
+    key = Randomness.of(terms.seed).run_key
+    start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
+    replace(path, json.dumps(start).encode())
+    return start
+
+
+def opened(
+    terms: Terms, folder: Path, start: dict[str, Any], asking: Asking
+) -> Coordinated | CoordinatedExchange:
+    """The run in this folder, as it was left."""
+    method, privacy, federation = terms.made_method(), terms.made_privacy(), terms.federation()
+    randomness = Randomness(terms.seed, start["key"])
+    model = model_of(terms.model, federation, randomness.key("model", 0))
+    given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
+    kind = CoordinatedExchange if isinstance(method, ExchangeMethod) else Coordinated
+    simulation = prepare(
+        federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
+        folder=folder, server=terms.made_server(), engine=functools.partial(kind, asking=asking),
+    )  # fmt: skip
+    assert isinstance(simulation, Coordinated | CoordinatedExchange)
+    if privacy is not None and privacy.epsilon is not None:
+        delta = privacy.delta_for(len(terms.silos))
+        simulation.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+    simulation.resume()
+    return simulation
+
+
+def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
+    """Read off the coordinator's ledger."""
+    terms, channel = simulation.asking.terms, simulation.channel
+    federation, method = simulation.federation, simulation.method
+    return guarantee(
+        channel.ledger.releases(),
+        channel=method.channel,
+        privacy=terms.made_privacy(),
+        tasks=len(federation),
+        sampler=channel.sampler,
+        clip=channel.clip,
+        seeded=terms.seed is not None,
+        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
+        personal_is_public=method.personal_is_public,
+        curator=simulation.curated,
+    )
+
+
+def _scores(simulation: Coordinated | CoordinatedExchange, diary: Diary) -> dict[str, float] | None:
+    try:
+        return simulation.measured()
+    except BudgetSpent as reason:
+        diary.write(f"no scores: {reason}")
+        return None
+
+
+def _write(done: Conducted, folder: Path) -> None:
+    shown = done.simulation.shown.tensors
+    public = {name: t.contiguous() for name, t in shown.items() if not name.startswith(HIDDEN)}
+    replace(folder / BILLBOARD, safetensors.torch.save(public))
+    text = json.dumps(done.to_json(), indent=2, ensure_ascii=False)
+    replace(folder / RESULT, text.encode())
+
+
+def write_status(
+    simulation: Coordinated | CoordinatedExchange, epsilon: float | None, *, over: bool = False
+) -> None:
+    """For `tacit coordinator status`, which reads this file and disturbs nobody."""
+    asking = simulation.asking
+    status = {
+        "consortium": asking.terms.consortium,
+        "round": simulation.board.round,
+        "rounds": simulation.rounds,
+        "over": over,
+        "epsilon": epsilon,
+        "silos": {
+            name: {"answered": asking.answered.get(name), "excluded": asking.excluded.get(name)}
+            for name in asking.terms.silos
+        },
+    }
+    replace(asking.folder / STATUS, json.dumps(status).encode())

@@ -1,0 +1,234 @@
+"""Rounds whose tasks are silos elsewhere: ask the cohort, collect, publish.
+
+A round is the round of the simulation; only where tasks would train, silos are asked. A silo that
+does not answer in time contributes zero, and the sum is divided by the expected cohort all the
+same, so that nothing about the guarantee depends on who answered. What silos say is not believed:
+a contribution of another shape, with values that are not finite, or longer than the clip is not
+taken, and whoever sent it is left out from then on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.methods import Board
+from tacit.privacy.channel import Channel, Collection
+from tacit.runtime.exchange import Exchange, acceptable
+from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.guard import SLACK
+from tacit.runtime.silos.messages import Kind, Reply, Request, same_shape
+from tacit.runtime.silos.terms import Terms
+from tacit.runtime.simulate import Public, Simulation
+from tacit.runtime.store import replace
+
+COHORT = "cohort.json"
+SUM = ("score", "loss")
+
+
+class Silos(Protocol):
+    """The way to the silos."""
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+        """What those answer that do so in time; who does not is left out."""
+        ...
+
+
+@dataclass
+class Asking:
+    """One run: what it asks with, and what it knows of the silos."""
+
+    terms: Terms
+    run: str
+    noise: float
+    silos: Silos
+    folder: Path
+    diary: Diary
+    excluded: dict[str, str] = field(default_factory=dict)
+    """Silos that broke the protocol, and how."""
+    answered: dict[str, int] = field(default_factory=dict)
+    """The last round that each silo answered in."""
+    on_answer: Callable[[], None] = lambda: None
+
+    def ask(
+        self,
+        kind: Kind,
+        tasks: list[int],
+        round: int,
+        expected: Mapping[str, Tensor],
+        each: Callable[[int], Mapping[str, Any]] = lambda task: {},
+        **same: Any,
+    ) -> dict[int, Reply]:
+        """What these silos sent that can be used, in the order of their tasks."""
+        names, requests = self.terms.silos, {}
+        plain = self.terms.to_json()
+        for task in tasks:
+            if names[task] not in self.excluded:
+                fields = {"noise": self.noise, **same, **each(task)}
+                requests[task] = Request(
+                    kind=kind, run=self.run, round=round, terms=plain, **fields
+                )
+        replies = self.silos.ask(requests)
+        what = f"{kind}, round {round + 1}"
+        for task in requests.keys() - replies.keys():
+            self.diary.write(f"{names[task]} did not answer in time ({what})")
+        used = {}
+        for task in sorted(replies):
+            reply, name = replies[task], names[task]
+            wrong = _wrong(reply, requests[task], expected)
+            if wrong:
+                self.exclude(name, wrong)
+            elif reply.state != "done":
+                self.diary.write(f"{name} {reply.state} ({what}): {reply.reason}")
+            else:
+                used[task] = reply
+                self.answered[name] = round
+        self.on_answer()
+        return used
+
+    def exclude(self, name: str, why: str) -> None:
+        self.excluded[name] = why
+        self.diary.write(f"{name} is excluded: its message {why}")
+
+
+def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> str:
+    """What no honest silo would send, in words."""
+    if reply.nonce != request.nonce:
+        return reply.reason or "answers another request"
+    return "" if reply.state != "done" else same_shape(reply.tensors, expected)
+
+
+class _Coordinating(Simulation):
+    """What does not depend on the channel: nothing is measured here, and everything is saved."""
+
+    def __init__(self, *given: Any, asking: Asking) -> None:
+        self.asking = asking
+        super().__init__(*given)
+
+    @property
+    def careful(self) -> bool:
+        return True
+
+    def _asked(self, board: Board, public: Public) -> dict[str, Any]:
+        """What a request of this round carries."""
+        clip = self.channel.clip if self.channel.release is not None else None
+        return {"key": self.randomness.run_key, "spread": float(public[2]), "clip": clip}
+
+    def _cohort(self, round: int) -> Tensor:
+        """Drawn once for each round: asking other silos after a crash would change the sampling."""
+        path = self.asking.folder / COHORT
+        if path.exists():
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if known["round"] == round:
+                return torch.tensor(known["tasks"], dtype=torch.int64)
+        cohort = super()._cohort(round)
+        replace(path, json.dumps({"round": round, "tasks": cohort.tolist()}).encode())
+        return cohort
+
+    def _look(self, epsilon: Callable[[int], float | None]) -> None:
+        """Silos' losses are their own: the curve here has no loss."""
+        spent = epsilon(self.channel.ledger.before(self.board.round))
+        self.curve.append({"round": self.board.round, "epsilon": spent})
+
+    def _settle(self) -> None:
+        """Silos do it, with the last billboard."""
+
+    @property
+    def _notes(self) -> dict[str, Any]:
+        asking = self.asking
+        return super()._notes | {"excluded": asking.excluded, "answered": asking.answered}
+
+    def _remember(self, notes: dict[str, Any]) -> None:
+        self.asking.excluded.update(notes["excluded"])
+        self.asking.answered.update(notes["answered"])
+
+    def finish(self) -> set[int]:
+        """Give everybody the last billboard; returns who took it."""
+        board, everyone = self.board, list(range(len(self.federation)))
+        asked = self._asked(board, self._public(board))
+        return set(
+            self.asking.ask("finish", everyone, board.round, {}, tensors=board.tensors, **asked)
+        )
+
+    def measured(self) -> dict[str, float]:
+        """The mean score and loss of all silos: a release like any other, after the last."""
+        round, channel = self.rounds, self.channel
+        if channel.release is None:
+            raise TacitError("scores of silos are released with noise only, and here is none")
+        once = dataclasses.replace(
+            channel, clip=1.0, relation=None, quantile=None, moments=None, weights=None,
+            _room=None,
+        )  # fmt: skip
+        once.release = dataclasses.replace(channel.release, replaced=2.0)
+        collection = once.open(round, round + 1)
+        cohort = self._cohort(round).tolist()
+        asked = self._asked(self.board, self._public(self.board))
+        expected = {"sent": torch.zeros(len(SUM))}
+        replies = self.asking.ask("measure", cohort, round, expected, **asked)
+        for reply in replies.values():
+            collection.add_bounded(reply.tensors["sent"].unsqueeze(0))
+        mean = collection.publishable(len(SUM)) * 2**0.5
+        return dict(zip(SUM, mean.tolist(), strict=True))
+
+
+class Coordinated(_Coordinating):
+    """The billboard, with silos as tasks."""
+
+    def _collect(
+        self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
+    ) -> None:
+        assert collection is not None  # `Terms.sampler` lets only methods through that speak
+        size = self.channel.bounded_size(self.contribution_size)
+        replies = self.asking.ask(
+            "train", cohort.tolist(), board.round, {"sent": torch.zeros(size)},
+            tensors=board.tensors, **self._asked(board, public),
+        )  # fmt: skip
+        for task, reply in replies.items():
+            vector = reply.tensors["sent"].unsqueeze(0)
+            if self._too_long(vector, self.channel):
+                self.asking.exclude(self.asking.terms.silos[task], "is longer than the clip")
+            else:
+                collection.add_bounded(vector)
+
+    @staticmethod
+    def _too_long(vector: Tensor, channel: Channel) -> bool:
+        """An honest silo clips: what is longer was meant to be, even if it could be shortened."""
+        length = float(torch.linalg.vector_norm(vector.double()))
+        return channel.release is not None and length > 1 + SLACK
+
+
+class CoordinatedExchange(_Coordinating, Exchange):
+    """The exchange, with silos as tasks: the curator is this machine."""
+
+    def _round(self, board: Board) -> Board:
+        public, cohort = self._public(board), self._cohort(board.round).tolist()
+        asked = self._asked(board, public)
+        expected = {"sent": torch.zeros(self.contribution_size)}
+        replies = self.asking.ask(
+            "train", cohort, board.round, expected, tensors=board.tensors, **asked
+        )
+        usable = {}
+        for task, reply in replies.items():
+            if reply.size > 0 and bool(acceptable(reply.tensors["sent"].unsqueeze(0))):
+                usable[task] = reply
+            else:
+                self.asking.exclude(self.asking.terms.silos[task], "cannot be mixed")
+        if usable:
+            here = torch.tensor(list(usable))
+            vectors = torch.stack([reply.tensors["sent"] for reply in usable.values()])
+            sizes = torch.tensor([reply.size for reply in usable.values()])
+            uploads = self._uploads(here, vectors, sizes, board.round)
+            answers = dict(zip(here.tolist(), self._curated(uploads), strict=True))
+            self.asking.ask(
+                "receive", list(answers), board.round, {},
+                each=lambda task: {"tensors": {"answer": answers[task]}}, **asked,
+            )  # fmt: skip
+        return dataclasses.replace(board, round=board.round + 1)

@@ -1,0 +1,27 @@
+"""A log in plain words, for the people at one party; nothing of it is ever sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG = "log.txt"
+
+
+@dataclass(frozen=True)
+class Diary:
+    """Lines with a time in front, at the end of a file."""
+
+    folder: Path | None
+    also: Callable[[str], None] = lambda line: None
+    """Sees every line too: a terminal, or a test."""
+
+    def write(self, line: str) -> None:
+        self.also(line)
+        if self.folder is None:
+            return
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        with (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"{stamp}  {line}\n")

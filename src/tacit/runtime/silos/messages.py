@@ -1,0 +1,151 @@
+"""What coordinator and silos say to each other: plain values and tensors, as one safetensors file.
+
+    coordinator ──► Request ──► silo ──► Reply ──► coordinator
+
+Nothing that arrives is code, and nothing is unpickled. Whoever reads a message checks it; a message
+that cannot be read is an error of whoever sent it (`Unreadable`), and never a crash.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+
+Kind = Literal["train", "receive", "share", "measure", "finish"]
+State = Literal["done", "refused", "failed"]
+MESSAGE = "message"
+LONGEST_WORDS = 2000
+
+
+class Unreadable(TacitError):
+    """A message that is not one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the coordinator asks of one silo."""
+
+    kind: Kind
+    run: str
+    """Which run; a silo keeps what it has done in each."""
+    round: int
+    terms: Mapping[str, Any]
+    """The coordinator's copy; see `terms`."""
+    key: int = 0
+    """Public: starts the model and shuffles rows, the same at every party."""
+    noise: float = 0.0
+    """The noise multiplier of a release of weight one; 0 where nothing is private."""
+    spread: float = 0.0
+    """Standard deviation of this round's noise in each published number, in clips."""
+    clip: float | None = None
+    takes_part: bool = True
+    """Whether the silo is in this round's cohort; if not, servers still get shares, of zeros."""
+    job: Mapping[str, Any] | None = None
+    """What servers on shares do in this round; see `tacit.secure.job`."""
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Comes back with the reply: no other silo, and no earlier reply, can know it."""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return _pack(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        found = _unpack(cls, content)
+        if found.kind not in get_args(Kind) or found.round < 0 or not isinstance(found.terms, dict):
+            raise Unreadable("a request of no known kind")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a silo answers. Reasons are about the request: they tell nothing about rows."""
+
+    nonce: str
+    state: State = "done"
+    reason: str = ""
+    size: int = 0
+    """On the exchange: how many rows the silo trained on."""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return _pack(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        found = _unpack(cls, content)
+        if found.state not in get_args(State) or found.size < 0:
+            raise Unreadable("a reply of no known state")
+        return dataclasses.replace(found, reason=found.reason[:LONGEST_WORDS])
+
+
+def _pack(message: Request | Reply) -> bytes:
+    plain = {
+        field.name: getattr(message, field.name)
+        for field in dataclasses.fields(message)
+        if field.name != "tensors"
+    }
+    tensors = {name: value.cpu().contiguous() for name, value in message.tensors.items()}
+    return safetensors.torch.save(tensors, {MESSAGE: json.dumps(plain)})
+
+
+def _unpack(kind: type[Any], content: bytes) -> Any:
+    try:
+        length = int.from_bytes(content[:8], "little")
+        if length > len(content):
+            raise ValueError("cut short")
+        header = json.loads(content[8 : 8 + length])
+        plain = json.loads(header["__metadata__"][MESSAGE], parse_constant=_no_constant)
+        tensors = safetensors.torch.load(content)
+        made = kind(**plain, tensors=tensors)
+    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise Unreadable(f"a message that cannot be read ({type(error).__name__})") from None
+    for field_ in dataclasses.fields(kind):
+        value = getattr(made, field_.name)
+        if not _fits(value, str(field_.type)):
+            raise Unreadable(f"a message with a wrong {field_.name}")
+    return made
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    """Whether a value from outside has the type that the field says; enough for plain values."""
+    if isinstance(value, bool):
+        return annotation.startswith("bool")
+    if isinstance(value, int):
+        return "int" in annotation or "float" in annotation
+    if isinstance(value, float):
+        return "float" in annotation
+    if isinstance(value, str):
+        return annotation.startswith("str") or annotation in ("Kind", "State")
+    if value is None:
+        return "None" in annotation
+    return isinstance(value, dict) and "Mapping" in annotation
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(text)
+
+
+def same_shape(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """What is wrong with these tensors, in words; nothing if they are like the expected ones."""
+    if tensors.keys() != expected.keys():
+        return f"has {', '.join(sorted(tensors)) or 'nothing'}, expected {', '.join(expected)}"
+    for name, value in tensors.items():
+        wanted = expected[name]
+        if value.shape != wanted.shape or value.dtype != wanted.dtype:
+            found = f"{list(value.shape)} of {value.dtype}"
+            return f"has {name} {found}, expected {list(wanted.shape)} of {wanted.dtype}"
+        if value.dtype.is_floating_point and not bool(torch.isfinite(value).all()):
+            return f"has {name} with values that are not finite"
+    return ""

@@ -1,0 +1,167 @@
+"""A silo: one site's rows, its personal model, and what it is willing to give away.
+
+`answer` is all that a coordinator can reach. It refuses what was not agreed, and whatever happens
+inside, nothing but a bounded contribution, an acknowledgement or a reason leaves.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit import metrics
+from tacit.errors import TacitError
+from tacit.federation import Part
+from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.guard import Refused, check_terms
+from tacit.runtime.silos.messages import Reply, Request
+from tacit.runtime.silos.terms import Own, Terms
+from tacit.runtime.silos.work import Work, ledgers
+
+WORST_LOSS = 4.0
+"""Losses (and errors of regression, in standard deviations) beyond this are released as this."""
+FAILED = "the silo could not do it; its own log says why"
+
+Share = Callable[[str, dict[str, Any], Tensor | None], Tensor | None]
+"""Takes part in a job of servers on shares: (name, job, vector) -> what it is answered."""
+
+
+class Silo:
+    """One party that answers a coordinator; `folder` is where it keeps everything."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        name: str,
+        own: Own,
+        folder: Path,
+        *,
+        budget: float | None = None,
+        runs: int = 1,
+        also: Callable[[str], None] = lambda line: None,
+        share: Share | None = None,
+    ) -> None:
+        self.terms, self.name, self.own = terms, name, own
+        self.folder, self.task = folder, terms.index(name)
+        self._budget, self._runs, self._shares = budget, runs, share
+        self.diary = Diary(folder, also)
+        self._works: dict[str, Work] = {}
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked if it was agreed; never raises."""
+        try:
+            check_terms(self.terms, request)
+            work = self.work(request)
+            reply: Reply = getattr(self, f"_{request.kind}")(work, request)
+            return reply
+        except Refused as refusal:
+            self.diary.write(f"refused {_asked(request)}: {refusal}")
+            return Reply(nonce=request.nonce, state="refused", reason=str(refusal))
+        except Exception as error:
+            # What went wrong may speak of rows: it stays here.
+            self.diary.write(f"failed at {_asked(request)}: {error}\n{traceback.format_exc()}")
+            return Reply(nonce=request.nonce, state="failed", reason=FAILED)
+
+    def work(self, request: Request) -> Work:
+        """What this silo does in the run of this request, as it was left."""
+        known = self._works.get(request.run)
+        place = self.folder / "runs" / request.run
+        if known is None:
+            others = [p.parent for p in ledgers(self.folder / "runs") if p.parent != place]
+            taken = [p for p in (self.folder / "runs").glob("*") if p != place]
+            if not place.exists() and len(taken) >= self._runs:
+                raise Refused(
+                    f"this silo takes part in {self._runs} run{'s' * (self._runs > 1)} under these "
+                    "terms, and has"
+                )
+            start = Work.begin(place, request, self.terms)
+            earlier = [p / "ledger.jsonl" for p in others]
+            known = Work(
+                self.terms, self.task, self.own, place, start, earlier=earlier, budget=self._budget
+            )
+            self._works[request.run] = known
+        Work.begin(place, request, self.terms)
+        return known
+
+    def latest(self) -> Work | None:
+        """The run that this silo last took part in."""
+        places = sorted(
+            (self.folder / "runs").glob("*/checkpoint/journal.safetensors"),
+            key=lambda path: path.stat().st_mtime,
+        )
+        if not places:
+            return None
+        place = places[-1].parent.parent
+        if place.name not in self._works:
+            start = Work.started(place, self.terms)
+            self._works[place.name] = Work(
+                self.terms, self.task, self.own, place, start, earlier=[], budget=math.inf
+            )
+        return self._works[place.name]
+
+    def _train(self, work: Work, request: Request) -> Reply:
+        if not request.takes_part:
+            return Reply(nonce=request.nonce)
+        vector, rows, again = work.train(request)
+        shared = self.terms.curator is not None
+        if not again:
+            length = float(torch.linalg.vector_norm(vector.double()))
+            what = f"{len(vector)} numbers of length {length:.3g}"
+            if request.clip is not None:
+                what += f" in clips of {request.clip:g}"
+            where = "kept for the servers, as shares" if shared else "sent to the coordinator"
+            self.diary.write(f"{_asked(request)}: {what}, {where}; {work.spent}")
+        if shared:
+            return Reply(nonce=request.nonce, size=rows)
+        size = rows if work.exchanges else 0
+        return Reply(nonce=request.nonce, size=size, tensors={"sent": vector})
+
+    def _share(self, work: Work, request: Request) -> Reply:
+        raise Refused("shares were asked for, but no servers were agreed")
+
+    def _receive(self, work: Work, request: Request) -> Reply:
+        if not work.receive(request):
+            self.diary.write(f"{_asked(request)}: took the curator's answer")
+        return Reply(nonce=request.nonce)
+
+    def _finish(self, work: Work, request: Request) -> Reply:
+        if not work.finish(request):
+            self.diary.write(f"the run is over; {work.spent}")
+        return Reply(nonce=request.nonce)
+
+    def _measure(self, work: Work, request: Request) -> Reply:
+        if not work.finished:
+            raise Refused("scores were asked for before the run was over")
+        scores = work.measured(bounded_scores(work))
+        self.diary.write(f"a score and a loss were sent, to be released with noise; {work.spent}")
+        return Reply(nonce=request.nonce, tensors={"sent": scores})
+
+
+def bounded_scores(work: Work) -> Tensor:
+    """Score and loss of this silo's own model as a vector of length at most one."""
+    simulation = work.reopened()
+    if simulation is None:
+        raise TacitError("this silo has no model yet")
+    part: Part = "test" if len(simulation.federation.test.y) else "validation"
+    found = simulation.measure(part, torch.tensor([work.task])).overall
+    name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
+    worst = torch.tensor([1.0 if higher else WORST_LOSS, WORST_LOSS])
+    pair = torch.tensor([_known(found[name]), _known(found["loss"])]) / worst
+    return (torch.nan_to_num(pair, nan=1.0).clamp(0.0, 1.0) / math.sqrt(2)).float()
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _asked(request: Request) -> str:
+    words = {"train": "contribution", "receive": "answer", "share": "shares"}
+    if request.kind in words:
+        return f"{words[request.kind]} of round {request.round + 1}"
+    return "the last billboard" if request.kind == "finish" else "scores"

@@ -1,0 +1,258 @@
+"""One run at one silo: the method's client step on its own rows, and what it keeps on its own disk.
+
+The simulation that runs here is the one that runs on a single machine, with all other tasks' rows
+missing. Every step is saved together with what left the silo, in one file that is replaced at once:
+a request that comes again, after a crash on either side, is answered again with the same numbers,
+and is neither computed nor paid for twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.methods import Board, ExchangeMethod, State
+from tacit.privacy import Release
+from tacit.privacy.bounds import Bounded
+from tacit.randomness import Randomness
+from tacit.runtime.exchange import Exchange
+from tacit.runtime.prepare import prepare
+from tacit.runtime.silos import guard
+from tacit.runtime.silos.account import LEDGER, Account
+from tacit.runtime.silos.guard import Refused
+from tacit.runtime.silos.messages import Request, same_shape
+from tacit.runtime.silos.terms import Own, Terms
+from tacit.runtime.simulate import Public, Simulation
+from tacit.runtime.start import model_of
+from tacit.runtime.store import replace
+
+RUN = "run.json"
+CPU = torch.device("cpu")
+
+
+class Last(NamedTuple):
+    """The last step that was saved."""
+
+    round: int
+    phase: str
+    asked: str
+    """Names what was asked for: the same request again has the same."""
+    tensors: Mapping[str, Tensor]
+
+
+class Work:
+    """A run that this silo takes part in; `folder` holds all that it must not forget."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        task: int,
+        own: Own,
+        folder: Path,
+        start: Mapping[str, Any],
+        *,
+        earlier: list[Path],
+        budget: float | None,
+    ) -> None:
+        self.terms, self.task, self.folder = terms, task, folder
+        self.start = start
+        method, self.privacy = terms.made_method(), terms.made_privacy()
+        self._chosen = torch.tensor([task])
+        federation = terms.federation({task: own})
+        randomness = Randomness(terms.seed, start["key"])
+        model = model_of(terms.model, federation, randomness.key("model", 0))
+        given = self.privacy and dataclasses.replace(
+            self.privacy, epsilon=None, noise=start["noise"]
+        )
+        self.simulation: Simulation = prepare(
+            federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
+            store="disk", folder=folder, server=terms.made_server(),
+        )  # fmt: skip
+        self._account = self._opened_account(earlier, budget)
+
+    def _opened_account(self, earlier: list[Path], budget: float | None) -> Account | None:
+        channel, privacy = self.simulation.channel, self.privacy
+        if channel.release is None or privacy is None:
+            return None
+        coming = [channel.release_at(t) or channel.release for t in range(self.terms.rounds)]
+        if self.terms.metrics:
+            coming.append(Release(channel.sampler, channel.release.noise_multiplier))
+        guard.check_noise(self.terms, privacy, coming)
+        limit = budget if budget is not None else privacy.epsilon or float("inf")
+        return Account(channel.ledger, earlier, coming, privacy, len(self.terms.silos), limit)
+
+    @classmethod
+    def begin(cls, folder: Path, request: Request, terms: Terms) -> dict[str, Any]:
+        """What stays the same in a run, from its first request; returns it on every call."""
+        path = folder / RUN
+        begun = {"key": request.key, "noise": request.noise, "terms": terms.digest}
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            replace(path, json.dumps(begun).encode())
+        known = json.loads(path.read_text(encoding="utf-8"))
+        changed = next((name for name in known if known[name] != begun[name]), None)
+        if changed is not None:
+            raise Refused(
+                f"{changed} is {begun[changed]} now, and was {known[changed]} when the run began"
+            )
+        return known
+
+    @staticmethod
+    def started(folder: Path, terms: Terms) -> dict[str, Any]:
+        """What `begin` kept."""
+        known = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        if known["terms"] != terms.digest:
+            raise TacitError(f"the run in {folder} was made under other terms: give it its own")
+        return known
+
+    @property
+    def spent(self) -> str:
+        return "nothing is booked: this run has no ε" if not self._account else self._account.said()
+
+    @property
+    def last(self) -> Last:
+        found = self.simulation.store.reopen()
+        if found is None:
+            return Last(-1, "nothing", "", {})
+        board, notes = found
+        return Last(board.round, notes["phase"], notes["asked"], board.tensors)
+
+    def train(self, request: Request) -> tuple[Tensor, int, bool]:
+        """The silo's contribution, how many rows it trained on, and whether it is a repetition."""
+        board, asked, last = self._board(request), _name(request), self.last
+        clip = guard.check_clip(self.simulation.method, self.privacy, request)
+        rows = int(self.simulation.federation.train.count(self._chosen))
+        if last.round == request.round and last.asked == asked:
+            return last.tensors["sent"], rows, True
+        if last.phase == "finished":
+            raise Refused(f"round {request.round + 1} was asked for, but the run is over")
+        if request.round <= last.round:
+            raise Refused(
+                f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
+            )
+        if self._account is not None:
+            self._account.pay(request.round, clip=clip)
+        public = self._public(request, board)
+        _, states, sent = next(self.simulation.trained(board, public, self._chosen))
+        vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
+        size = self.simulation.contribution_size
+        size = size if self.exchanges else self.simulation.channel.bounded_size(size)
+        guard.check_leaving(vector, size, bounded=self._account is not None)
+        self._save(request, "trained", asked, states, vector)
+        return vector, rows, False
+
+    def receive(self, request: Request) -> bool:
+        """Make something of the curator's answer; returns whether this is a repetition."""
+        last, simulation = self.last, self.simulation
+        if not isinstance(simulation, Exchange):
+            raise Refused("an answer was sent, but this method has no curator that answers")
+        if last.round == request.round and last.phase == "received":
+            return True
+        if last.round != request.round or last.phase != "trained":
+            raise Refused(f"nothing was sent in round {request.round + 1}, so nothing is answered")
+        copies = simulation.method.copies
+        expected = {"answer": torch.zeros(copies, len(last.tensors["sent"]))}
+        wrong = same_shape(request.tensors, expected)
+        if wrong:
+            raise Refused(f"the answer {wrong}")
+        board = simulation.board
+        public = self._public(request, board)
+        own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
+        answers = request.tensors["answer"].unsqueeze(0)
+        states = simulation.received(public, self._chosen, own, answers)
+        self._save(request, "received", last.asked, states, last.tensors["sent"])
+        return False
+
+    def finish(self, request: Request) -> bool:
+        """Keep the last billboard, and take the method's own last step."""
+        last, simulation = self.last, self.simulation
+        if last.phase == "finished":
+            return True
+        board = self._board(request)
+        if self._account is not None:
+            self._account.pay(request.round - 1)
+        states: State | None = None
+        if simulation.method.settles:
+            public = self._public(request, simulation.shown_of(board))
+            states = simulation.settled(public, self._chosen)
+        self._save(request, "finished", _name(request), states, last.tensors.get("sent"))
+        return False
+
+    def measured(self, scores: Tensor) -> Tensor:
+        """Bounded scores on their way out; the release after the last round."""
+        if self._account is None:
+            raise Refused("scores leave a silo with noise only, and nothing here is private")
+        self._account.pay(self.terms.rounds)
+        return guard.check_leaving(scores, 2, bounded=True)
+
+    @property
+    def exchanges(self) -> bool:
+        return isinstance(self.simulation.method, ExchangeMethod)
+
+    @property
+    def finished(self) -> bool:
+        return self.last.phase == "finished"
+
+    def reopened(self) -> Simulation | None:
+        """The simulation with the last billboard that this silo saw; None before the first."""
+        last = self.last
+        if last.round < 0:
+            return None
+        names = self.simulation.board.tensors
+        public = {name: last.tensors[f"public.{name}"] for name in names}
+        self.simulation.board = Board(public, last.round)
+        return self.simulation
+
+    def _bounded(self, sent: Tensor, clip: float) -> Tensor:
+        """The vector of length at most one that is summed."""
+        channel = self.simulation.channel
+        channel.clip = clip
+        bounded = Bounded.of(sent, clip, channel.moments)
+        vectors = bounded.vectors(
+            channel.unit, channel.moments, channel.relation, self._chosen, with_bits=channel.adapts
+        )
+        return vectors[0].float()
+
+    def _board(self, request: Request) -> Board:
+        expected = self.simulation.board.tensors
+        wrong = same_shape(request.tensors, expected)
+        if wrong:
+            raise Refused(f"the billboard {wrong}")
+        # In the order of the first one: what was traced takes tensors by position.
+        return Board({name: request.tensors[name] for name in expected}, request.round)
+
+    def _public(self, request: Request, board: Board) -> Public:
+        return board.tensors, torch.tensor(request.round), torch.tensor(request.spread)
+
+    def _save(
+        self, request: Request, phase: str, asked: str, states: State | None, sent: Tensor | None
+    ) -> None:
+        store, board = self.simulation.store, self._kept_board(request)
+        if states is not None:
+            store.put(self._chosen, states)
+        kept = {f"public.{name}": value for name, value in board.items()}
+        kept |= {} if sent is None else {"sent": sent}
+        store.settle(Board(kept, request.round), {"phase": phase, "asked": asked}, save=True)
+
+    def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
+        return self.simulation.board.tensors if request.kind == "receive" else request.tensors
+
+
+def _name(request: Request) -> str:
+    digest = hashlib.sha256(f"{request.round} {request.clip} {request.spread}".encode())
+    for name, value in sorted(request.tensors.items()):
+        digest.update(name.encode() + value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def ledgers(folder: Path) -> list[Path]:
+    """The accounts of all runs in a silo's folder."""
+    return sorted(folder.glob(f"*/{LEDGER}"))

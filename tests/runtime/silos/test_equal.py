@@ -1,0 +1,67 @@
+"""A run across silos ends in the models of the simulation, for every method."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import tacit
+from tacit.methods import METHODS
+from tacit.runtime.silos.conduct import conduct
+from tacit.runtime.silos.terms import terms_of
+from tests.exchange.federations import headed
+from tests.runtime.silos.direct import Direct, personal, silos_of
+
+EXCHANGE = ("fedmtl", "fedamp", "fedfomo", "mocha")
+SETTINGS = {"pmtl": {"clip_quantile": 0.5}, "related": {}, "mpmtl": {"clip": 2.0}}
+
+
+def across(federation, method, folder, **settings):
+    """The same run by `train` and across silos: both sets of personal models, and the run."""
+    model = "mlp" if isinstance(method, tacit.FedRep) else "linear"
+    terms = terms_of(
+        federation, method, model=model, server=settings.get("server"),
+        rounds=settings["rounds"], cohort=settings.get("cohort", 1.0),
+        privacy=settings.get("privacy"), seed=settings["seed"],
+    )  # fmt: skip
+    run = tacit.train(
+        federation, method, model=model, personalise="none", baselines=False, **settings
+    )
+    silos = silos_of(federation, terms, folder)
+    done = conduct(terms, folder / "coordinator", Direct(silos))
+    expected = run.models(torch.arange(len(federation)))[0]
+    return torch.stack([personal(silo) for silo in silos]), expected, run, done
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in (*EXCHANGE, "local")])
+def test_billboard_methods_end_like_the_simulation(name, make_federation, tmp_path):
+    federation = make_federation(tasks=4)
+    if name == "related":
+        federation = federation.clustered(["a", "a", "b", "b"])
+    method = METHODS[name](**SETTINGS.get(name, {}))
+    rounds = 1 if name == "prior" else 4
+    settings = dict(rounds=rounds, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8)
+    found, expected, run, done = across(federation, method, tmp_path, **settings)
+    assert torch.allclose(found, expected, atol=2e-5)
+    assert done.guarantee.epsilon == run.guarantee.epsilon
+    assert done.guarantee.releases == rounds
+
+
+@pytest.mark.parametrize("name", EXCHANGE)
+def test_exchange_methods_end_like_the_simulation(name, tmp_path):
+    federation = headed()
+    found, expected, run, done = across(federation, METHODS[name](), tmp_path, rounds=3, seed=3)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert str(done.guarantee) == str(run.guarantee)
+
+
+def test_without_privacy_and_with_a_server_rule(make_federation, tmp_path):
+    server = tacit.Server(rule="momentum")
+    method = tacit.FedAvg(lr=0.2)
+    found, expected, _, done = across(
+        make_federation(tasks=3), method, tmp_path, rounds=4, seed=1, server=server
+    )
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not dataclasses.asdict(done.guarantee)["releases"]
