@@ -30,7 +30,7 @@ import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -44,11 +44,13 @@ from tacit.privacy import Privacy
 from tacit.secure.settings import Secure
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Part of a file; a setting that it does not know is a mistake."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class DataSection(_Section):
+class DataSection(Section):
     """Where rows come from, and how they are read."""
 
     model_config = ConfigDict(extra="allow")  # options differ by source; `data.load` checks them
@@ -60,7 +62,7 @@ class DataSection(_Section):
         return found if self.relation is None else with_relation(found, self.relation)
 
 
-class MethodSection(_Section):
+class MethodSection(Section):
     """The method's name and its hyperparameters."""
 
     model_config = ConfigDict(extra="allow")  # fields differ by method; `method` checks them
@@ -70,13 +72,18 @@ class MethodSection(_Section):
         return make_method(self.name, self.model_extra or {})
 
 
-class ServerSection(_Section):
+class ServerSection(Section):
     """What is done with a release before it is published."""
 
     model_config = ConfigDict(extra="allow")  # `Server` knows its settings, and checks them
 
+    def rule(self) -> Server:
+        settings = self.model_extra or {}
+        _check_fields("the server", Server, settings)
+        return Server(**settings)
 
-class PrivacySection(_Section):
+
+class PrivacySection(Section):
     """The promise; leave the whole section out to run without privacy."""
 
     epsilon: float | None = None
@@ -86,7 +93,7 @@ class PrivacySection(_Section):
     sampling: Literal["poisson", "fixed-size", "everyone"] = "poisson"
 
 
-class CuratorSection(_Section):
+class CuratorSection(Section):
     """Servers that work on shares; leave the whole section out for one machine that sees all."""
 
     kind: Literal["secure"]
@@ -102,7 +109,7 @@ class CuratorSection(_Section):
         return Secure(**self.model_dump(exclude={"kind"}))
 
 
-class RunSection(_Section):
+class RunSection(Section):
     """How long, with whom, and where the result goes."""
 
     rounds: int | None = None
@@ -117,7 +124,7 @@ class RunSection(_Section):
     out: str | None = None
 
 
-class TuneSection(_Section):
+class TuneSection(Section):
     """What `tacit tune` searches: settings of the method, as arrays or as {low, high}."""
 
     model_config = ConfigDict(extra="allow")  # fields differ by method; `tune` checks them
@@ -127,7 +134,7 @@ class TuneSection(_Section):
         return {name: _searched(name, value) for name, value in (self.model_extra or {}).items()}
 
 
-class Config(_Section):
+class Config(Section):
     """A whole experiment."""
 
     data: DataSection
@@ -142,11 +149,7 @@ class Config(_Section):
         return Privacy(**self.privacy.model_dump()) if self.privacy is not None else None
 
     def server_rule(self) -> Server | None:
-        if self.server is None:
-            return None
-        settings = self.server.model_extra or {}
-        _check_fields("the server", Server, settings)
-        return Server(**settings)
+        return None if self.server is None else self.server.rule()
 
     def curated(self) -> Secure | None:
         return self.curator.settings() if self.curator is not None else None
@@ -190,7 +193,7 @@ def check(tables: dict[str, Any]) -> Config:
     try:
         config = Config.model_validate(tables)
     except ValidationError as error:
-        raise TacitError(_sentence(error)) from error
+        raise TacitError(sentence(error, Config, "the configuration")) from error
     method = config.method.method()
     config.promise()
     config.server_rule()
@@ -207,7 +210,7 @@ def check(tables: dict[str, Any]) -> Config:
 def make_method(name: str, settings: dict[str, Any]) -> Method:
     """A method by name, with its hyperparameters checked against its fields."""
     if name not in METHODS:
-        raise TacitError(f"there is no method {name!r}{_near(name, METHODS)}")
+        raise TacitError(f"there is no method {name!r}{near(name, METHODS)}")
     _check_fields(f"method {name}", METHODS[name], settings)
     return METHODS[name](**settings)
 
@@ -217,7 +220,7 @@ def _check_fields(what: str, kind: type, settings: dict[str, Any]) -> None:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key, value in settings.items():
         if key not in fields:
-            raise TacitError(f"{what} has no setting {key!r}{_near(key, fields)}")
+            raise TacitError(f"{what} has no setting {key!r}{near(key, fields)}")
         allowed = str(fields[key].type)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         absent = value is None and "None" in allowed
@@ -235,18 +238,36 @@ def _searched(name: str, value: Any) -> Any:
     return value["low"], value["high"]
 
 
-def _near(word: str, known: Iterable[str]) -> str:
+def near(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word."""
     choices = list(known)
     close = difflib.get_close_matches(word, choices, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(choices)}"
 
 
-def _sentence(error: ValidationError) -> str:
+def sentence(error: ValidationError, kind: type[BaseModel], file: str) -> str:
+    """The first thing that is wrong with a file of this kind."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"{file} lacks {where!r}: add it"
     if first["type"] == "extra_forbidden":
-        section, name = str(first["loc"][0]), where.rpartition(".")[2]
-        sections = {"privacy": PrivacySection, "curator": CuratorSection, "run": RunSection}
-        known = sections.get(section, Config)
-        return f"the configuration has no setting {where!r}{_near(name, known.model_fields)}"
-    return f"the configuration's {where} is {first['input']!r}: {first['msg'].lower()}"
+        known = _section(kind, first["loc"][:-1]).model_fields
+        return f"{file} has no setting {where!r}{near(str(first['loc'][-1]), known)}"
+    return f"{file}'s {where} is {first['input']!r}: {first['msg'].lower()}"
+
+
+def _section(kind: type[BaseModel], place: Iterable[int | str]) -> type[BaseModel]:
+    """The section in this place; parts of the place that are no fields are names people gave."""
+    for part in place:
+        if str(part) in kind.model_fields:
+            kind = _inner(kind.model_fields[str(part)].annotation) or kind
+    return kind
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """The section in `Section`, `Section | None` or `dict[str, Section]`."""
+    if parts := get_args(annotation):
+        return next(filter(None, map(_inner, parts)), None)
+    found = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if found else None

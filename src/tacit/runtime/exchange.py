@@ -32,8 +32,10 @@ class Exchange(Simulation):
 
     method: ExchangeMethod
 
-    def __init__(self, *given: Any, attendance: Attendance | None = None) -> None:
-        super().__init__(*given)
+    def __init__(
+        self, *given: Any, attendance: Attendance | None = None, trace: bool = True
+    ) -> None:
+        super().__init__(*given, trace=trace)
         tasks = len(self.federation)
         self._attendance = attendance or Attendance()
         self._since = self._attendance.since(self.federation).to(self.device)

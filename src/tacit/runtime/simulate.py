@@ -67,6 +67,8 @@ class Simulation:
         randomness: Randomness,
         device: torch.device,
         server: Server,
+        *,
+        trace: bool = True,
     ) -> None:
         self.federation, self.method, self.model = federation, method, model
         self.channel, self.store, self.rounds = channel, store, rounds
@@ -79,7 +81,8 @@ class Simulation:
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
-        traced = method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
+        # One task in a round is not worth it: tracing takes as long as hundreds of its steps.
+        traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
         together = Together(self._client, trace=traced, single=method.channel != "billboard")
         if traced:  # for further runs with this model; it holds on to this one
             together = model.traced.setdefault(("client", method), together)

@@ -26,9 +26,8 @@ def across(federation, method, folder, **settings):
         rounds=settings["rounds"], cohort=settings.get("cohort", 1.0),
         privacy=settings.get("privacy"), seed=settings["seed"],
     )  # fmt: skip
-    run = tacit.train(
-        federation, method, model=model, personalise="none", baselines=False, **settings
-    )
+    alike = {"model": model, "personalise": "none", "baselines": False}
+    run = tacit.train(federation, method, **alike, **settings)
     silos = silos_of(federation, terms, folder)
     done = conduct(terms, folder / "coordinator", Direct(silos))
     expected = run.models(torch.arange(len(federation)))[0]

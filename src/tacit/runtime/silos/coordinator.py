@@ -111,7 +111,7 @@ class _Coordinating(Simulation):
 
     def __init__(self, *given: Any, asking: Asking) -> None:
         self.asking = asking
-        super().__init__(*given)
+        super().__init__(*given, trace=False)
 
     @property
     def careful(self) -> bool:

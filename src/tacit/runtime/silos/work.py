@@ -9,6 +9,7 @@ and is neither computed nor paid for twice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -72,9 +73,11 @@ class Work:
         given = self.privacy and dataclasses.replace(
             self.privacy, epsilon=None, noise=start["noise"]
         )
+        kind = Exchange if isinstance(method, ExchangeMethod) else Simulation
         self.simulation: Simulation = prepare(
             federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
             store="disk", folder=folder, server=terms.made_server(),
+            engine=functools.partial(kind, trace=False),
         )  # fmt: skip
         self._account = self._opened_account(earlier, budget)
 
