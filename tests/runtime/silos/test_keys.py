@@ -44,6 +44,9 @@ def test_one_call_makes_all_that_a_trial_needs(keys):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     for name in PUBLIC:
         assert b"PRIVATE" not in (folder / name).read_bytes()
+    trusted = (folder / "ca.pem").read_bytes()
+    for party in ["coordinator", *SILOS]:
+        assert (folder / party / "ca.pem").read_bytes() == trusted
     for silo in SILOS:
         assert stat.S_IMODE((folder / silo).stat().st_mode) == 0o700
 

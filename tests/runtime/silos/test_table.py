@@ -230,6 +230,9 @@ def test_missing_columns_are_named_with_what_was_perhaps_meant(tmp_path):
         "a.csv has no column 'chol': add it, or rename one; did you mean 'cholest'?",
         "a.csv has no column 'y': add it, or rename one",
     )
+    capitals = agreed(tmp_path, columns=COLUMNS.replace("age", "AGE"))
+    (problem,) = check(capitals, "north", written(tmp_path, {})).problems
+    assert problem.endswith("did you mean 'age'?")
 
 
 def test_parquet_has_rows_and_no_lines(tmp_path):
