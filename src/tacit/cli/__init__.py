@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tacit.cli import account, known, results, secure, train, tune
+from tacit.cli import account, coordinator, deploy, known, results, secure, silo, train, tune
 from tacit.cli_reproduce import reproduce
 from tacit.errors import TacitError
 
@@ -29,6 +29,9 @@ app.command()(results.predict)
 app.command()(account.account)
 app.command()(known.methods)
 app.command(name="data")(known.data_sets)
+app.add_typer(deploy.app)
+app.add_typer(coordinator.app)
+app.add_typer(silo.app)
 app.command()(secure.certificates)
 app.command()(secure.server)
 app.command()(reproduce)

@@ -59,7 +59,7 @@ def global_scores(
     return beside.measure(beside.test_part)
 
 
-def exactly_alone(simulation: Simulation) -> Metrics:
+def exactly_alone(simulation: Simulation, tasks: Tensor | None = None) -> Metrics:
     """Scores of single-task regression, solved exactly, each task weighing its own strengths."""
     model = simulation.model
 
@@ -71,4 +71,4 @@ def exactly_alone(simulation: Simulation) -> Metrics:
         batches = draw(simulation.federation.train, tasks, 1, None, 0)
         return vmap(one)(batches), model.buffers.expand(len(tasks), -1)
 
-    return simulation.measure(simulation.test_part, personal=models)
+    return simulation.measure(simulation.test_part, tasks, personal=models)

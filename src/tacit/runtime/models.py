@@ -27,6 +27,7 @@ from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
 from tacit.heads import Heads
 from tacit.local.flat import FlatModel
+from tacit.methods.base import Board
 from tacit.methods.server import HIDDEN
 from tacit.metrics import original_units
 from tacit.models import MODELS
@@ -43,15 +44,28 @@ def save_models(
     simulation: Simulation, personal: evaluate.Personal, config: dict[str, Any], folder: Path
 ) -> None:
     """Write everything needed to predict for any of the tasks."""
+    write_models(
+        folder, simulation.federation, simulation.model, personal, simulation.shown, config["model"]
+    )
+
+
+def write_models(
+    folder: Path,
+    federation: Federation,
+    model: FlatModel,
+    personal: evaluate.Personal,
+    shown: Board,
+    name: str,
+) -> None:
+    """The models of these tasks, what is public, and how rows are read; `name` is the model's."""
     folder.mkdir(parents=True, exist_ok=True)
-    federation, tasks = simulation.federation, len(simulation.federation)
-    step = max(1, (64 << 20) // (4 * simulation.model.size))
-    spans = (torch.arange(tasks, device=simulation.device)).split(step)
-    named = (simulation.model.named(*personal(span)) for span in spans)
+    tasks, step = len(federation), max(1, (64 << 20) // (4 * model.size))
+    spans = (torch.arange(tasks, device=model.start.device)).split(step)
+    named = (model.named(*personal(span)) for span in spans)
     _write_stacked(folder / "personal.safetensors", tasks, named)
     board = {
         name: value.cpu().contiguous()
-        for name, value in simulation.shown.tensors.items()
+        for name, value in shown.tensors.items()
         if not name.startswith(HIDDEN)
     }
     replace(folder / "billboard.safetensors", safetensors.torch.save(board))
@@ -64,7 +78,7 @@ def save_models(
     scaling = {name: value.cpu().contiguous() for name, value in scaling.items()}
     replace(folder / "scaling.safetensors", safetensors.torch.save(scaling))
     about = {
-        "model": config["model"],
+        "model": name,
         "kind": federation.kind,
         "outputs": federation.outputs,
         "input_shape": list(federation.input_shape),

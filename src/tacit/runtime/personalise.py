@@ -64,10 +64,12 @@ def personalise(
     folder: Path | None = None,
     on_disk: bool = False,
     memo: Memo | None = None,
+    tasks: Tensor | None = None,
 ) -> Personalised:
     """The personal models of all tasks, and with `alone` also what each reaches by itself.
 
-    `memo` lets runs that differ in their billboard only share the training alone.
+    `tasks` are neighbours whose rows are here, if not all are. `memo` lets runs that differ in
+    their billboard only share the training alone.
     """
     done = Personalised(mode)
     recipes = list(RECIPES[mode])
@@ -89,7 +91,8 @@ def personalise(
             device=simulation.device,
         )
     bench = Bench(simulation, recipes, memo)
-    spans = torch.arange(len(federation), device=simulation.device).split(bench.chunk)
+    everyone = torch.arange(len(federation), device=simulation.device)
+    spans = (everyone if tasks is None else tasks).split(bench.chunk)
     outputs = []
     title = "personal models" if mode != "none" else "for comparison: alone"
     with progress.rounds(title, len(spans)) as on_round:

@@ -36,7 +36,7 @@ class LocalServers:
     ) -> None:
         """`command` starts one server; it is given the options of `tacit server`."""
         self._clients, self._patience, self._command = clients, patience, command
-        ports = _free_ports(servers + dealer)
+        ports = free_ports(servers + dealer)
         local = [f"127.0.0.1:{port}" for port in ports]
         self.addresses = Addresses(tuple(local[:servers]), local[servers] if dealer else None)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -111,7 +111,7 @@ class LocalServers:
         process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [listener.getsockname()[1] for listener in found]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.privacy import Booked, Ledger, Privacy, Release, spent
-from tacit.privacy.accounting import affordable
+from tacit.privacy.accounting import affordable, growth
 from tacit.privacy.guarantee import epsilon_up
 from tacit.runtime.silos.guard import Refused
 
@@ -36,6 +36,7 @@ class Account:
         for path in earlier:
             self._before.update(Ledger.at(path).releases())
         self._room: int | None = None
+        self._curve: list[float] | None = None
 
     @property
     def booked(self) -> int:
@@ -57,8 +58,14 @@ class Account:
             if not self.ledger.has(number):
                 self.ledger.book(number, self._coming[number], repeatable=True, **details)
 
+    def so_far(self) -> str:
+        """What this run has spent, quickly, for a line of the log."""
+        if self._curve is None:
+            self._curve = growth(self._coming, self._delta, self._privacy.neighbours)
+        return f"about ε={self._curve[self.booked]:.2f} in this run so far"
+
     def said(self) -> str:
-        """What is spent, in words."""
+        """What is spent in all, exactly."""
         total = self._before + self.ledger.releases()
         neighbours = self._privacy.neighbours
         epsilon = spent(total, self._delta, neighbours).epsilon

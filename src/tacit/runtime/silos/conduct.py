@@ -74,13 +74,19 @@ def conduct(
     *,
     also: Callable[[str], None] = lambda line: None,
     progress: Progress = silent,
+    blamed: dict[str, str] | None = None,
 ) -> Conducted:
-    """Run all rounds that are left, then hand out the last billboard."""
+    """Run all rounds that are left, then hand out the last billboard.
+
+    `blamed` may name silos, while the run goes on, that the transport caught breaking its rules.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     diary = Diary(folder, also)
     start = begun(terms, folder)
     asking = Asking(terms, start["run"], start["noise"], silos, folder, diary)
+    asking.blamed = asking.blamed if blamed is None else blamed
     simulation = opened(terms, folder, start, asking)
+    silos.expect(simulation.channel.bounded_size(simulation.contribution_size))
     privacy = terms.made_privacy()
     epsilon = epsilon_so_far(simulation, privacy, terms.rounds)
     with progress.rounds(terms.consortium, terms.rounds) as on_round:

@@ -37,6 +37,10 @@ SUM = ("score", "loss")
 class Silos(Protocol):
     """The way to the silos."""
 
+    def expect(self, numbers: int) -> None:
+        """An honest reply holds at most so many numbers."""
+        ...
+
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
         """What those answer that do so in time; who does not is left out."""
         ...
@@ -52,6 +56,8 @@ class Asking:
     silos: Silos
     folder: Path
     diary: Diary
+    blamed: dict[str, str] = field(default_factory=dict)
+    """Silos that the transport caught, and at what."""
     excluded: dict[str, str] = field(default_factory=dict)
     """Silos that broke the protocol, and how."""
     answered: dict[str, int] = field(default_factory=dict)
@@ -68,6 +74,8 @@ class Asking:
         **same: Any,
     ) -> dict[int, Reply]:
         """What these silos sent that can be used, in the order of their tasks."""
+        for name in self.blamed.keys() - self.excluded.keys():
+            self.exclude(name, self.blamed[name])
         names, requests = self.terms.silos, {}
         plain = self.terms.to_json()
         for task in tasks:

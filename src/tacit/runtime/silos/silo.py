@@ -116,7 +116,7 @@ class Silo:
             if request.clip is not None:
                 what += f" in clips of {request.clip:g}"
             where = "kept for the servers, as shares" if shared else "sent to the coordinator"
-            self.diary.write(f"{_asked(request)}: {what}, {where}; {work.spent}")
+            self.diary.write(f"{_asked(request)}: {what}, {where}; {work.spent_so_far}")
         if shared:
             return Reply(nonce=request.nonce, size=rows)
         size = rows if work.exchanges else 0

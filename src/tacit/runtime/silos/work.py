@@ -121,6 +121,10 @@ class Work:
         return "nothing is booked: this run has no ε" if not self._account else self._account.said()
 
     @property
+    def spent_so_far(self) -> str:
+        return self.spent if self._account is None else self._account.so_far()
+
+    @property
     def last(self) -> Last:
         found = self.simulation.store.reopen()
         if found is None:

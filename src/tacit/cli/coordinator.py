@@ -1,0 +1,102 @@
+"""`tacit coordinator`: whoever starts the rounds, sums what silos contribute, and publishes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tacit.cli.options import OPTION, Json, names
+from tacit.errors import TacitError
+
+app = typer.Typer(
+    name="coordinator",
+    help="Who starts the rounds of a consortium, sums what its silos contribute, and publishes.",
+    no_args_is_help=True,
+)
+Folder = Annotated[Path, typer.Argument(help="The coordinator's folder.")]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    example: Annotated[Path, OPTION(help="A table with the columns that silos have.")],
+    target: Annotated[str, OPTION(help="Column to predict; several with commas, of 0 and 1.")],
+    silos: Annotated[str | None, OPTION(help="Names of the silos: a,b,c.")] = None,
+    task: Annotated[str | None, OPTION(help="Or the column that names them.")] = None,
+    drop: Annotated[str | None, OPTION(help="Columns to leave out, with commas.")] = None,
+    name: Annotated[str, OPTION(help="What the consortium is called.")] = "consortium",
+    method: Annotated[str, OPTION(help="One of `tacit methods`.")] = "pmtl",
+    epsilon: Annotated[float, OPTION(help="What every silo is promised.")] = 2.0,
+) -> None:
+    """Write consortium.toml from an example table: a draft to agree on, not more."""
+    from tacit.cli.options import targets
+    from tacit.runtime.silos.example import write_example
+    from tacit.runtime.silos.site import AGREED
+
+    path = folder / AGREED
+    if path.exists():
+        raise TacitError(f"{path} exists already: change it, or remove it")
+    text = write_example(
+        example, target=targets(target) or target, silos=names(silos) or (), task=task,
+        drop=names(drop) or (), name=name, method=method, epsilon=epsilon,
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    console = Console(soft_wrap=True)
+    console.print(f"[bold]Draft[/bold]   {path}: read it, correct ranges and categories, agree")
+    console.print(f"[bold]Then[/bold]    tacit deploy keys {folder} for a trial, or docs/deploy.md")
+
+
+@app.command()
+def run(
+    folder: Folder,
+    host: Annotated[str, OPTION(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, OPTION(help="Port to listen on.")] = 9443,
+    patience: Annotated[
+        float, OPTION(help="Seconds that a silo has to answer in; then it contributes zero.")
+    ] = 300.0,
+) -> None:
+    """Conduct the run of this folder to its end; started again after a crash, it goes on."""
+    from tacit.runtime.flower.parties import run_coordinator
+    from tacit.runtime.progress import Bar
+
+    if patience <= 0:
+        raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
+    console = Console(soft_wrap=True)
+    say = lambda line: console.print(escape(line))  # noqa: E731
+    done = run_coordinator(folder, host, port, patience=patience, say=say, progress=Bar())
+    if not done.finished:
+        raise TacitError("no silo took the last billboard; start again when they are there")
+
+
+@app.command()
+def status(folder: Folder, as_json: Json = False) -> None:
+    """How far the run of this folder is, and who takes part. It disturbs nobody."""
+    from tacit.runtime.silos.conduct import STATUS
+
+    path = folder / STATUS
+    if not path.is_file():
+        raise TacitError(f"{folder} has no {STATUS}: no round was begun there yet")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    console = Console(soft_wrap=True)
+    over = ", over" if found["over"] else ""
+    console.print(
+        f"[bold]{escape(found['consortium'])}[/bold]  round {found['round']} of "
+        f"{found['rounds']}{over}"
+        + (f"  ε {found['epsilon']:.3g}" if found["epsilon"] is not None else "")
+    )
+    table = Table("silo", "last answer", "")
+    for name, silo in found["silos"].items():
+        answered = "none yet" if silo["answered"] is None else f"round {silo['answered'] + 1}"
+        why = f"excluded: its message {silo['excluded']}" if silo["excluded"] else ""
+        table.add_row(escape(name), answered, escape(why))
+    console.print(table)

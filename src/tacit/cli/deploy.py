@@ -1,0 +1,47 @@
+"""`tacit deploy`: a trial of runs across silos on one machine, as real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tacit.cli.options import OPTION, names
+
+app = typer.Typer(
+    name="deploy", help="Keys for a trial across silos, and a demo of one.", no_args_is_help=True
+)
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Folder with the consortium.toml.")],
+    hosts: Annotated[
+        str | None, OPTION(help="Names and addresses that silos reach the coordinator by.")
+    ] = None,
+) -> None:
+    """Certificates and node keys of all parties, for a trial; those that exist are kept.
+
+    In earnest, each silo makes its own key with `tacit silo init`: see docs/deploy.md.
+    """
+    from tacit.runtime.silos.agreement import Agreement
+    from tacit.runtime.silos.keys import make_keys
+    from tacit.runtime.silos.site import AGREED
+
+    terms = Agreement.read(folder / AGREED).terms
+    added = make_keys(folder, terms.silos, names(hosts) or ())
+    said = ", ".join(str(path.relative_to(folder)) for path in added)
+    Console(soft_wrap=True).print(f"{folder}: added {said}" if added else f"{folder}: all is there")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, OPTION(help="Folder for all parties.")] = Path("runs/deploy-demo"),
+    rounds: Annotated[int, OPTION(help="Number of rounds.")] = 20,
+) -> None:
+    """One coordinator and four hospitals, as processes with TLS and registered keys, offline."""
+    from tacit.demo_deploy import run_demo
+
+    run_demo(out, rounds)

@@ -1,0 +1,142 @@
+"""`tacit silo`: one site that keeps its rows and its model, and takes part in runs with others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tacit.cli.options import OPTION
+from tacit.errors import TacitError
+
+app = typer.Typer(
+    name="silo",
+    help="One site: it keeps its rows and its model, and takes part in runs with others.",
+    no_args_is_help=True,
+)
+Folder = Annotated[Path, typer.Argument(help="The silo's folder.")]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    consortium: Annotated[Path, OPTION(help="What was agreed: consortium.toml.")],
+    name: Annotated[str, OPTION(help="Which of its silos this is.")],
+    data: Annotated[Path, OPTION(help="This silo's own table, CSV or Parquet; it stays there.")],
+    coordinator: Annotated[str, OPTION(help="Where the coordinator listens: host:port.")],
+    authority: Annotated[
+        Path | None, OPTION("--ca", help="The coordinator's ca.pem, if it is not there yet.")
+    ] = None,
+) -> None:
+    """Make a silo's folder: its copy of what was agreed, its settings, its key."""
+    from tacit.runtime.silos.agreement import Agreement
+    from tacit.runtime.silos.keys import make_node_key
+    from tacit.runtime.silos.site import AGREED, SETTINGS, write_settings
+
+    terms = Agreement.read(consortium).terms
+    terms.index(name)
+    if (folder / SETTINGS).exists():
+        raise TacitError(f"{folder} is a silo's folder already: give another, or remove it")
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal():
+        raise TacitError(f"--coordinator {coordinator}: write host:port")
+    folder.mkdir(parents=True, exist_ok=True)
+    if authority is not None:
+        shutil.copyfile(authority, folder / "ca.pem")
+    if not (folder / "node.key").exists():
+        make_node_key(folder)
+    if consortium.resolve() != (folder / AGREED).resolve():
+        shutil.copyfile(consortium, folder / AGREED)
+    write_settings(folder, name=name, data=str(data.resolve()), coordinator=coordinator)
+    console = Console(soft_wrap=True)
+    console.print(f"[bold]Silo[/bold]    {escape(name)} of {escape(terms.consortium)} in {folder}")
+    console.print(f"[bold]Give[/bold]    {folder / 'node.pub'} to the coordinator, nothing else")
+    if not (folder / "ca.pem").exists():
+        console.print(f"[bold]Get[/bold]     the coordinator's ca.pem, and put it into {folder}")
+    console.print(f"[bold]Then[/bold]    tacit silo check {folder}")
+
+
+@app.command()
+def check(folder: Folder) -> None:
+    """Read the silo's own table against what was agreed. Nothing is sent."""
+    from tacit.runtime.silos.site import Site
+    from tacit.runtime.silos.table import check as checked
+
+    site = Site.opened(folder)
+    found = checked(site.terms, site.settings.name, site.table)
+    console = Console(soft_wrap=True)
+    for warning in found.warnings:
+        console.print(f"[yellow]note[/yellow]  {escape(warning)}")
+    for problem in found.problems:
+        console.print(f"[red]wrong[/red] {escape(problem)}")
+    if found.problems:
+        count = len(found.problems)
+        raise TacitError(f"{site.table.name} has {count} problem{'s' * (count > 1)}: correct them")
+    console.print(f"{site.table.name}: {found.rows} rows, as agreed; nothing was sent")
+    _explain(site.terms, console)
+
+
+def _explain(terms: object, console: Console) -> None:
+    """What taking part means, before anything leaves."""
+    from tacit.runtime.silos.terms import Terms
+    from tacit.runtime.silos.trust import what_leaves
+
+    assert isinstance(terms, Terms)
+    for line in what_leaves(terms):
+        console.print(f"· {escape(line)}")
+
+
+@app.command()
+def run(
+    folder: Folder,
+    once: Annotated[bool, OPTION(help="Stop when a run is over and the model is kept.")] = False,
+) -> None:
+    """Take part in runs: answer the coordinator as agreed, until stopped."""
+    from tacit.runtime.flower.parties import run_silo
+
+    run_silo(folder, once=once, say=_say)
+
+
+@app.command()
+def personalise(folder: Folder) -> None:
+    """Fine-tune and choose on this silo's own rows, at no privacy cost; nothing is sent."""
+    from tacit.runtime.progress import Bar
+    from tacit.runtime.silos.site import Site
+
+    report = Site.opened(folder).personalise(Bar())
+    console, name = Console(soft_wrap=True), report["score"]
+    console.print(f"[bold]Model[/bold]   {escape(report['chosen'])}, in {folder / 'model'}")
+    where = f"on {report['measured_on']} rows"
+    console.print(f"[bold]Here[/bold]    {name} {report['personal'][name]:.4g} {where}")
+    if report["alone"] is not None:
+        console.print(f"[bold]Alone[/bold]   {name} {report['alone'][name]:.4g} {where}")
+
+
+@app.command()
+def predict(
+    folder: Folder,
+    data: Annotated[Path, OPTION(help="New rows with the agreed columns.")],
+    out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
+) -> None:
+    """Predict new rows with this silo's own model; no server is needed."""
+    import numpy as np
+
+    from tacit.data.tabular import read_table, write_predictions
+    from tacit.runtime.silos.personal import predicted
+
+    table = read_table(data)
+    values, models = predicted(folder, table)
+    federation = models.federation
+    if federation.schema is None:
+        raise TacitError(f"the model in {folder} was not made from a table")
+    names = np.array([federation.names[0]] * len(values))
+    write_predictions(out, names, values, federation.schema, federation.labels)
+    Console().print(f"{len(values)} predictions in {out}", soft_wrap=True)
+
+
+def _say(line: str) -> None:
+    Console(soft_wrap=True).print(escape(line))

@@ -1,0 +1,112 @@
+"""A silo's own last step: what it makes of the billboard with its own rows, and where it keeps it.
+
+Nothing here costs privacy, and nothing here is sent: under billboard privacy a silo may use its own
+rows as often as it likes. The model lies beside the data and outlives the run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tacit import metrics
+from tacit.data.cells import Table
+from tacit.errors import TacitError
+from tacit.federation import Federation, Part, Rows
+from tacit.heads import Heads
+from tacit.local.recipes import Personalise
+from tacit.runtime.baselines import exactly_alone
+from tacit.runtime.models import SavedModels, write_models
+from tacit.runtime.personalise import personalise
+from tacit.runtime.progress import Progress
+from tacit.runtime.silos.terms import Own
+from tacit.runtime.silos.work import Work
+from tacit.runtime.simulate import Simulation
+from tacit.runtime.store import replace
+
+MODEL, REPORT = "model", "report.json"
+
+
+def keep_personal(
+    work: Work, own: Own, mode: Personalise, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    """Fine-tune and choose on this silo's rows, keep the model, and say how good it is."""
+    simulation = work.reopened()
+    if simulation is None:
+        raise TacitError("this silo has seen no billboard yet: take part in a run first")
+    task = torch.tensor([work.task])
+    if not len(simulation.federation.validation.y):
+        mode = "none"  # nothing to choose by
+    chosen = ["what the method left"]
+    if simulation.method.settles:
+        models, alone = simulation.personal, exactly_alone(simulation, task)
+    else:
+        done = personalise(simulation, mode, progress, alone=True, tasks=task)
+        models, alone = (done.models if done.chosen else simulation.personal), done.alone
+        chosen = done.chosen or chosen
+    part: Part = simulation.test_part
+    scores = simulation.measure(part, task, personal=models)
+    federation = _alone(simulation, work, own)
+    write_models(
+        folder / MODEL, federation, simulation.model, lambda k: models(task[k]), simulation.shown,
+        work.terms.model,
+    )  # fmt: skip
+    report = _report(work, simulation, part, scores, alone, chosen[0])
+    replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
+    return report
+
+
+def _report(
+    work: Work,
+    simulation: Simulation,
+    part: Part,
+    scores: metrics.Metrics,
+    alone: metrics.Metrics | None,
+    chosen: str,
+) -> dict[str, Any]:
+    name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
+    return {
+        "silo": work.terms.silos[work.task],
+        "consortium": work.terms.consortium,
+        "rounds": simulation.board.round,
+        "rows": int(simulation.federation.train.counts.sum()),
+        "measured_on": part,
+        "score": name,
+        "higher_is_better": higher,
+        "personal": scores.overall,
+        "alone": None if alone is None else alone.overall,
+        "chosen": chosen,
+        "spent": work.spent,
+    }
+
+
+def _alone(simulation: Simulation, work: Work, own: Own) -> Federation:
+    """This silo as the only task, with what turns its tables into rows."""
+    terms, task = work.terms, work.task
+    none = torch.zeros(0, *terms.input_shape)
+    nothing = Rows(none, torch.zeros(0), torch.zeros(2, dtype=torch.int64))
+    heads = simulation.federation.heads
+    mine = None
+    if heads is not None:
+        mine = Heads(heads.names, heads.outputs, heads.holds[task : task + 1])
+    return Federation(
+        [terms.silos[task]], terms.kind, terms.outputs, nothing, nothing, nothing,
+        terms.features, terms.labels, own.target_scale,
+        preprocessing=own.preprocessing, schema=own.schema, heads=mine,
+    )  # fmt: skip
+
+
+def predicted(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
+    """Predictions for new rows by the model in this silo's folder; no server is needed."""
+    if not (folder / MODEL / "about.json").exists():
+        raise TacitError(
+            f"{folder} has no model yet: take part in a run, or make one with `tacit silo "
+            "personalise`"
+        )
+    models = SavedModels.load(folder / MODEL)
+    name = models.federation.names[0]
+    return models.predict(table, [name] * table.rows), models

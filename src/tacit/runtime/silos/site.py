@@ -1,0 +1,118 @@
+"""A silo's folder: who it is, what it agreed to, where its rows are.
+
+consortium.toml   its own copy of what was agreed
+silo.toml         its own settings
+node.key, ca.pem  who it is, and whom it trusts to be the coordinator
+runs/             what it must not forget of each run
+model/            its personal model
+log.txt           what left it, and what it refused, in plain words
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from tacit.config import Section, read, sentence
+from tacit.errors import TacitError
+from tacit.local.recipes import Personalise
+from tacit.runtime.progress import Progress, silent
+from tacit.runtime.silos.agreement import Agreement
+from tacit.runtime.silos.personal import keep_personal
+from tacit.runtime.silos.silo import Silo
+from tacit.runtime.silos.table import own_rows
+from tacit.runtime.silos.terms import Terms
+
+SETTINGS, AGREED = "silo.toml", "consortium.toml"
+
+
+class ServersSection(Section):
+    """Where the servers on shares are, if the consortium has any."""
+
+    peers: list[str]
+    dealer: str | None = None
+    certificates: str
+
+
+class SiteSettings(Section):
+    """What a silo decides for itself."""
+
+    name: str
+    data: str
+    coordinator: str
+    epsilon: float | None = Field(None, gt=0)
+    """This silo's own budget over all runs; None for what was agreed."""
+    runs: int = Field(1, ge=1)
+    """How many runs under these terms it takes part in."""
+    personalise: Personalise = "best"
+    servers: ServersSection | None = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One silo, from its folder."""
+
+    folder: Path
+    settings: SiteSettings
+    terms: Terms
+    also: Callable[[str], None] = lambda line: None
+
+    @classmethod
+    def opened(cls, folder: Path, also: Callable[[str], None] = lambda line: None) -> Site:
+        for name in (SETTINGS, AGREED):
+            if not (folder / name).is_file():
+                raise TacitError(f"{folder} has no {name}: make it with `tacit silo init`")
+        try:
+            settings = SiteSettings.model_validate(read(folder / SETTINGS))
+        except ValidationError as error:
+            raise TacitError(sentence(error, SiteSettings, str(folder / SETTINGS))) from error
+        terms = Agreement.read(folder / AGREED).terms
+        terms.index(settings.name)
+        return cls(folder, settings, terms, also)
+
+    @property
+    def table(self) -> Path:
+        """The silo's own rows; a relative path begins at its folder."""
+        return self.folder / self.settings.data
+
+    @functools.cached_property
+    def silo(self) -> Silo:
+        """Reads the table; refuses one that does not fit what was agreed."""
+        own = own_rows(self.terms, self.settings.name, self.table)
+        return Silo(
+            self.terms, self.settings.name, own, self.folder,
+            budget=self.settings.epsilon, runs=self.settings.runs, also=self.also,
+        )  # fmt: skip
+
+    def personalise(self, progress: Progress = silent) -> dict[str, Any]:
+        """Make and keep the personal model, from the last billboard that this silo saw."""
+        work = self.silo.latest()
+        if work is None:
+            raise TacitError(f"{self.folder} took part in no run yet, so there is nothing to use")
+        mode = self.settings.personalise
+        report = keep_personal(work, self.silo.own, mode, self.folder, progress)
+        self.silo.diary.write(f"the personal model is {report['chosen']}, kept in model/")
+        return report
+
+
+def write_settings(folder: Path, **settings: Any) -> None:
+    """`silo.toml` with these settings, and the others explained."""
+    lines = [f"{name} = {_toml(value)}" for name, value in settings.items()]
+    lines += [
+        "# epsilon = 2.0          # its own budget over all runs; without it, the agreed one",
+        "# runs = 1               # how many runs under these terms it takes part in",
+        '# personalise = "best"   # its own last step: best, vanilla, mean, kl, ewc or none',
+    ]
+    (folder / SETTINGS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _toml(value: str | int | float) -> str:
+    if not isinstance(value, str):
+        return str(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
