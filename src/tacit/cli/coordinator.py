@@ -63,7 +63,7 @@ def run(
     ] = 300.0,
 ) -> None:
     """Conduct the run of this folder to its end; started again after a crash, it goes on."""
-    from tacit.runtime.flower.parties import run_coordinator
+    from tacit.runtime.flower.as_coordinator import run_coordinator
     from tacit.runtime.progress import Bar
 
     if patience <= 0:

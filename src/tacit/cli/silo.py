@@ -96,7 +96,7 @@ def run(
     once: Annotated[bool, OPTION(help="Stop when a run is over and the model is kept.")] = False,
 ) -> None:
     """Take part in runs: answer the coordinator as agreed, until stopped."""
-    from tacit.runtime.flower.parties import run_silo
+    from tacit.runtime.flower.as_silo import run_silo
 
     run_silo(folder, once=once, say=_say)
 

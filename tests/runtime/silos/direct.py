@@ -41,6 +41,9 @@ class Direct:
         self.silos, self._asked, self._answered = silos, asked, answered
         self.requests: list[Request] = []
 
+    def expect(self, numbers: int) -> None:
+        self.expected = numbers
+
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
         replies = {}
         for task, request in requests.items():

@@ -1,8 +1,7 @@
-"""The two parties as processes: what `tacit coordinator run` and `tacit silo run` do."""
+"""The coordinator as a process: what `tacit coordinator run` does."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,18 +9,16 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from tacit.errors import TacitError
-from tacit.runtime.flower.app import made_client_app, made_server_app
+from tacit.runtime.flower.app import made_server_app
 from tacit.runtime.flower.asking import FlowerSilos
 from tacit.runtime.flower.limits import Strangers
 from tacit.runtime.flower.link import Link
-from tacit.runtime.flower.node import Node
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.agreement import Agreement
 from tacit.runtime.silos.conduct import Conducted, conduct
 from tacit.runtime.silos.diary import Diary
-from tacit.runtime.silos.keys import load_node_key, load_public
-from tacit.runtime.silos.messages import Reply, Request
-from tacit.runtime.silos.site import AGREED, Site
+from tacit.runtime.silos.keys import load_public
+from tacit.runtime.silos.site import AGREED
 
 Say = Callable[[str], None]
 
@@ -57,41 +54,3 @@ def run_coordinator(
     with link.running():
         link.run(made_server_app(rounds))
     return done[0]
-
-
-def run_silo(
-    folder: Path, *, once: bool, say: Say = lambda line: None, progress: Progress = silent
-) -> None:
-    """Answer the coordinator until stopped; with `once`, until a run is over."""
-    site = Site.opened(folder, say)
-    silo = site.silo
-    over = threading.Event()
-
-    def answer(context: Context, request: Request) -> Reply:
-        reply = silo.answer(request)
-        ended = request.kind == ("measure" if site.terms.metrics else "finish")
-        if ended and reply.state == "done":
-            over.set()
-        return reply
-
-    node = Node(
-        site.settings.coordinator,
-        folder / "ca.pem",
-        load_node_key(folder / "node.key"),
-        made_client_app(answer),
-        folder,
-        say,
-    )
-    node.after = lambda: _finished(site, node, over, once, progress)
-    node.run()
-
-
-def _finished(
-    site: Site, node: Node, over: threading.Event, once: bool, progress: Progress
-) -> None:
-    """The silo's own step, when the coordinator has its answer and needs it no more."""
-    if over.is_set():
-        over.clear()
-        site.personalise(progress)
-        if once:
-            node.stop.set()

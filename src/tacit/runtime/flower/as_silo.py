@@ -1,0 +1,56 @@
+"""A silo as a process: what `tacit silo run` does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context
+
+from tacit.runtime.flower.app import made_client_app
+from tacit.runtime.flower.node import Node
+from tacit.runtime.progress import Progress, silent
+from tacit.runtime.silos.keys import load_node_key
+from tacit.runtime.silos.messages import Reply, Request
+from tacit.runtime.silos.site import Site
+
+Say = Callable[[str], None]
+
+
+def run_silo(
+    folder: Path, *, once: bool, say: Say = lambda line: None, progress: Progress = silent
+) -> None:
+    """Answer the coordinator until stopped; with `once`, until a run is over."""
+    site = Site.opened(folder, say)
+    silo = site.silo
+    over = threading.Event()
+
+    def answer(context: Context, request: Request) -> Reply:
+        reply = silo.answer(request)
+        ended = request.kind == ("measure" if site.terms.metrics else "finish")
+        if ended and reply.state == "done":
+            over.set()
+        return reply
+
+    node = Node(
+        site.settings.coordinator,
+        folder / "ca.pem",
+        load_node_key(folder / "node.key"),
+        made_client_app(answer),
+        folder,
+        say,
+    )
+    node.after = lambda: _finished(site, node, over, once, progress)
+    node.run()
+
+
+def _finished(
+    site: Site, node: Node, over: threading.Event, once: bool, progress: Progress
+) -> None:
+    """The silo's own step, when the coordinator has its answer and needs it no more."""
+    if over.is_set():
+        over.clear()
+        site.personalise(progress)
+        if once:
+            node.stop.set()
