@@ -21,7 +21,7 @@ from tacit.errors import TacitError
 from tacit.secure.addresses import Addresses
 from tacit.secure.blame import Reports
 from tacit.secure.channel import Channel
-from tacit.secure.job import COORDINATOR, Job, Outcome
+from tacit.secure.job import COORDINATOR, Job, Outcome, finished
 from tacit.secure.links import PATIENCE, PartyError
 from tacit.secure.tls import Identity, TlsLinks
 
@@ -41,23 +41,72 @@ class Remote:
     patience: float = PATIENCE
     _identities: dict[str, Identity] = field(default_factory=dict, repr=False)
 
-    def run(self, job: Job, secret_of: Mapping[str, Any]) -> Outcome:
-        """Do a job for clients with these secrets; raises what went wrong first."""
+    def run(
+        self,
+        job: Job,
+        secret_of: Mapping[str, Any],
+        elsewhere: Callable[[], None] | None = None,
+    ) -> Outcome:
+        """Do a job for clients with these secrets; raises what went wrong first.
+
+        Clients without a secret here take part by themselves: `elsewhere` is called when servers
+        wait for them, returns when they are done, and raises if one is not.
+        """
         addresses = Addresses(tuple(self.addresses), self.dealer)
         if job.servers != len(addresses.servers):
             raise TacitError(
                 f"the job is for {job.servers} servers, but {len(addresses.servers)} are given"
             )
-        for name in (COORDINATOR, *job.clients):
+        here = job.clients if elsewhere is None else tuple(secret_of)
+        for name in (COORDINATOR, *here):
             if name not in self._identities:
                 self._identities[name] = Identity(Path(self.certificates), name)
         with _Round(job, addresses, self._identities, self.patience) as current:
-            return current.run(secret_of)
+            return current.run(here, secret_of, elsewhere)
+
+
+@contextlib.contextmanager
+def _linked(
+    job: Job, name: str, connect: Callable[[str], Channel], patience: float | None
+) -> Iterator[TlsLinks]:
+    """A party's links to all servers of a job."""
+    channels = {}
+    for server in job.names:
+        channels[server] = connect(server)
+        channels[server].job = bytes.fromhex(job.id)
+    links = TlsLinks(name, channels, channels, patience=patience)
+    try:
+        yield links
+    except PartyError:
+        raise  # servers may still find out who it was, if they are not disturbed
+    except BaseException:
+        for channel in channels.values():
+            channel.cut()  # servers that wait for this party notice at once
+        raise
+
+
+def take_part(
+    job: Job, secret: Any, identity: Identity, addresses: Addresses, patience: float
+) -> Any:
+    """One client's whole part, in a process of its own; returns what it is answered."""
+    hello = {"role": "link", "job": job.id}
+    channels: list[Channel] = []
+
+    def connect(server: str) -> Channel:
+        channels.append(identity.connect(addresses.of(server), server, hello, patience))
+        return channels[-1]
+
+    try:
+        with _linked(job, identity.name, connect, patience) as links:
+            return finished(job.take_part(links, secret))
+    finally:
+        for channel in channels:
+            channel.close()
 
 
 def _groups(clients: Sequence[str]) -> list[Sequence[str]]:
     """Clients that share a thread: neighbours, because servers go through them in order."""
-    size = -(-len(clients) // THREADS)
+    size = max(1, -(-len(clients) // THREADS))
     return [clients[i : i + size] for i in range(0, len(clients), size)]
 
 
@@ -94,11 +143,18 @@ class _Round:
         for channel in self._channels:
             channel.close()
 
-    def run(self, secret_of: Mapping[str, Any]) -> Outcome:
+    def run(
+        self,
+        here: Sequence[str],
+        secret_of: Mapping[str, Any],
+        elsewhere: Callable[[], None] | None,
+    ) -> Outcome:
         opened: list[Any] = []
         self._start_servers()
         self._in_thread(COORDINATOR, lambda: opened.append(self._conclude()))
-        for number, names in enumerate(_groups(self.job.clients)):
+        if elsewhere is not None:
+            self._in_thread("elsewhere", elsewhere)
+        for number, names in enumerate(_groups(here)):
             work = lambda names=names: self._be_clients(names, secret_of)  # noqa: E731
             self._in_thread(f"clients {number}", work)
         with self._changed:
@@ -109,7 +165,7 @@ class _Round:
                 raise self._reports.cause()
         sent = {name: sum(self._statistics[name]["sent_bytes"].values()) for name in self.job.names}
         sent["clients"] = self._sent_by_clients
-        answers = {name: self._answers[name] for name in self.job.clients}
+        answers = {name: self._answers[name] for name in here}
         return Outcome(answers, opened[0], sent, self._statistics)
 
     def _start_servers(self) -> None:
@@ -169,20 +225,11 @@ class _Round:
 
     @contextlib.contextmanager
     def _links(self, name: str) -> Iterator[TlsLinks]:
-        channels = {}
-        for server in self.job.names:
-            channels[server] = self._connect(name, server, "link")
-            channels[server].job = bytes.fromhex(self.job.id)
         # Without patience: silent servers are noticed by `_follow`, which ends all connections.
-        links = TlsLinks(name, channels, channels, patience=None)
-        try:
+        with _linked(
+            self.job, name, lambda server: self._connect(name, server, "link"), patience=None
+        ) as links:
             yield links
-        except PartyError:
-            raise  # servers may still find out who it was, if they are not disturbed
-        except BaseException:
-            for channel in channels.values():
-                channel.cut()  # servers that wait for this party notice at once
-            raise
 
     def _connect(self, name: str, server: str, role: str) -> Channel:
         hello = {"role": role, "job": self.job.id}
