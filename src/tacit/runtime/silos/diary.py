@@ -19,9 +19,16 @@ class Diary:
     """Sees every line too: a terminal, or a test."""
 
     def write(self, line: str) -> None:
+        line = _tame(line)
         self.also(line)
         if self.folder is None:
             return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(f"{stamp}  {line}\n")
+
+
+def _tame(line: str) -> str:
+    """Words of others may be in it: they can neither begin a line nor steer a terminal."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "�" for c in line)
+    return shown.replace("\n", "\n    ")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ Kind = Literal["train", "receive", "share", "measure", "finish"]
 State = Literal["done", "refused", "failed"]
 MESSAGE = "message"
 LONGEST_WORDS = 2000
+MOST_ROWS = 1 << 40
+"""No silo has more; larger numbers would not fit where they are weighed."""
+UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError)
+"""What reading garbage raises; JSON that is nested too deeply is garbage, too."""
 
 
 class Unreadable(TacitError):
@@ -85,7 +90,7 @@ class Reply:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         found = _unpack(cls, content)
-        if found.state not in get_args(State) or found.size < 0:
+        if found.state not in get_args(State) or not 0 <= found.size < MOST_ROWS:
             raise Unreadable("a reply of no known state")
         return dataclasses.replace(found, reason=found.reason[:LONGEST_WORDS])
 
@@ -109,7 +114,7 @@ def _unpack(kind: type[Any], content: bytes) -> Any:
         plain = json.loads(header["__metadata__"][MESSAGE], parse_constant=_no_constant)
         tensors = safetensors.torch.load(content)
         made = kind(**plain, tensors=tensors)
-    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+    except UNREADABLE as error:
         raise Unreadable(f"a message that cannot be read ({type(error).__name__})") from None
     for field_ in dataclasses.fields(kind):
         value = getattr(made, field_.name)
@@ -125,7 +130,7 @@ def _fits(value: Any, annotation: str) -> bool:
     if isinstance(value, int):
         return "int" in annotation or "float" in annotation
     if isinstance(value, float):
-        return "float" in annotation
+        return "float" in annotation and math.isfinite(value)
     if isinstance(value, str):
         return annotation.startswith("str") or annotation in ("Kind", "State")
     if value is None:
