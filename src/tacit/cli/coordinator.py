@@ -61,6 +61,13 @@ def run(
     patience: Annotated[
         float, OPTION(help="Seconds that a silo has to answer in; then it contributes zero.")
     ] = 300.0,
+    peers: Annotated[
+        str | None, OPTION(help="Where servers on shares are, if they were agreed: host:port,…")
+    ] = None,
+    dealer: Annotated[str | None, OPTION(help="Where their dealer is, if there is one.")] = None,
+    certificates: Annotated[
+        Path | None, OPTION(help="Folder with ca.pem and coordinator.pem, for those servers.")
+    ] = None,
 ) -> None:
     """Conduct the run of this folder to its end; started again after a crash, it goes on."""
     from tacit.runtime.flower.as_coordinator import run_coordinator
@@ -70,7 +77,13 @@ def run(
         raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
     console = Console(soft_wrap=True)
     say = lambda line: console.print(escape(line))  # noqa: E731
-    done = run_coordinator(folder, host, port, patience=patience, say=say, progress=Bar())
+    servers = None
+    if peers is not None:
+        where = None if certificates is None else str(certificates)
+        servers = {"peers": names(peers), "dealer": dealer, "certificates": where}
+    done = run_coordinator(
+        folder, host, port, patience=patience, say=say, progress=Bar(), servers=servers
+    )
     if not done.finished:
         raise TacitError("no silo took the last billboard; start again when they are there")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid
@@ -31,6 +32,7 @@ def run_coordinator(
     patience: float,
     say: Say = lambda line: None,
     progress: Progress = silent,
+    servers: Mapping[str, Any] | None = None,
 ) -> Conducted:
     """Conduct the run of this folder to its end, from wherever it stands."""
     terms = Agreement.read(folder / AGREED).terms
@@ -40,6 +42,7 @@ def run_coordinator(
         if not path.is_file():
             raise TacitError(f"there is no {path}: get node.pub from {name}, and put it there")
         keys[name] = load_public(path)
+    secure = None if servers is None else terms.made_curator(**servers)
     diary = Diary(folder, say)
     blamed: dict[str, str] = {}
     link = Link(host, port, keys, folder, Strangers(diary.write, blamed.setdefault))
@@ -49,7 +52,11 @@ def run_coordinator(
         silos = FlowerSilos(
             grid, lambda: link.nodes(terms.silos), patience, on_expect=link.limits.expect
         )
-        done.append(conduct(terms, folder, silos, also=say, progress=progress, blamed=blamed))
+        done.append(
+            conduct(
+                terms, folder, silos, also=say, progress=progress, blamed=blamed, servers=secure
+            )
+        )
 
     with link.running():
         link.run(made_server_app(rounds))

@@ -16,6 +16,8 @@ from tacit.privacy.guarantee import epsilon_up
 from tacit.runtime.silos.guard import Refused
 
 LEDGER = "ledger.jsonl"
+EXTRA = -1
+"""The round of releases beside the rounds."""
 
 
 class Account:
@@ -46,9 +48,11 @@ class Account:
     def pay(self, release: int, **details: Any) -> None:
         """Book all releases of this run up to this one; refuses what the budget does not allow."""
         if self._room is None:
-            self._room = affordable(
-                self._before, self._coming, self.budget, self._delta, self._privacy.neighbours
-            )
+            booked = self.booked
+            self._room = booked + affordable(
+                self._before + self.ledger.releases(), self._coming[booked:],
+                self.budget, self._delta, self._privacy.neighbours,
+            )  # fmt: skip
         if release >= self._room:
             raise Refused(
                 f"release {release + 1} would pass this silo's own budget of ε={self.budget:g}, "
@@ -57,6 +61,15 @@ class Account:
         for number in range(release + 1):
             if not self.ledger.has(number):
                 self.ledger.book(number, self._coming[number], repeatable=True, **details)
+
+    def pay_more(self, release: Release) -> None:
+        """Book a release beside those of the rounds, if the budget allows it."""
+        total = self._before + self.ledger.releases()
+        total[release] += 1
+        if spent(total, self._delta, self._privacy.neighbours).epsilon > self.budget:
+            raise Refused(f"one more release would pass this silo's own budget ε={self.budget:g}")
+        self.ledger.book(EXTRA, release, repeatable=False)
+        self._room = None  # the rounds that are left have to do with less
 
     def so_far(self) -> str:
         """What this run has spent, quickly, for a line of the log."""

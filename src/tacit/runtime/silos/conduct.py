@@ -25,6 +25,7 @@ from tacit.methods.server import HIDDEN
 from tacit.privacy import Guarantee, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness
+from tacit.runtime.curator import check_curator
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.coordinator import (
@@ -34,11 +35,13 @@ from tacit.runtime.silos.coordinator import (
     Silos,
 )
 from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.servers import SiloSum, Together
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.silos.work import CPU, RUN
 from tacit.runtime.start import check, model_of
 from tacit.runtime.store import replace
 from tacit.runtime.train import epsilon_so_far
+from tacit.secure.settings import Secure
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
 
@@ -75,17 +78,20 @@ def conduct(
     also: Callable[[str], None] = lambda line: None,
     progress: Progress = silent,
     blamed: dict[str, str] | None = None,
+    servers: Secure | None = None,
 ) -> Conducted:
     """Run all rounds that are left, then hand out the last billboard.
 
     `blamed` may name silos, while the run goes on, that the transport caught breaking its rules.
+    `servers` says where the servers on shares are, if the terms agree on some.
     """
     folder.mkdir(parents=True, exist_ok=True)
     diary = Diary(folder, also)
     start = begun(terms, folder)
     asking = Asking(terms, start["run"], start["noise"], silos, folder, diary)
     asking.blamed = asking.blamed if blamed is None else blamed
-    simulation = opened(terms, folder, start, asking)
+    together = _together(terms, servers, asking)
+    simulation = opened(terms, folder, start, asking, together)
     silos.expect(simulation.channel.bounded_size(simulation.contribution_size))
     privacy = terms.made_privacy()
     epsilon = epsilon_so_far(simulation, privacy, terms.rounds)
@@ -139,8 +145,26 @@ def begun(terms: Terms, folder: Path) -> dict[str, Any]:
     return start
 
 
+def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together | None:
+    if (servers is None) != (terms.curator is None):
+        raise TacitError(
+            "these terms agree on servers that work on shares: give --peers and --certificates"
+            if servers is None
+            else "these terms agree on no servers: leave --peers and --certificates out"
+        )
+    if servers is None:
+        return None
+    method, privacy = terms.made_method(), terms.made_privacy()
+    check_curator(terms.federation(), method, servers, privacy, terms.seed)
+    return Together(servers, asking)
+
+
 def opened(
-    terms: Terms, folder: Path, start: dict[str, Any], asking: Asking
+    terms: Terms,
+    folder: Path,
+    start: dict[str, Any],
+    asking: Asking,
+    together: Together | None = None,
 ) -> Coordinated | CoordinatedExchange:
     """The run in this folder, as it was left."""
     method, privacy, federation = terms.made_method(), terms.made_privacy(), terms.federation()
@@ -150,9 +174,11 @@ def opened(
     kind = CoordinatedExchange if isinstance(method, ExchangeMethod) else Coordinated
     simulation = prepare(
         federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-        folder=folder, server=terms.made_server(), engine=functools.partial(kind, asking=asking),
+        folder=folder, server=terms.made_server(), engine=functools.partial(kind, asking=asking, together=together),
     )  # fmt: skip
     assert isinstance(simulation, Coordinated | CoordinatedExchange)
+    if together is not None and isinstance(simulation, Coordinated):
+        simulation.channel.curator = SiloSum(together, len(terms.silos))
     if privacy is not None and privacy.epsilon is not None:
         delta = privacy.delta_for(len(terms.silos))
         simulation.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)

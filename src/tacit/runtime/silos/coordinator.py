@@ -20,12 +20,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.methods import Board
+from tacit.methods import Board, FedMTL
 from tacit.privacy.channel import Channel, Collection
+from tacit.privacy.curator import Curated
 from tacit.runtime.exchange import Exchange, acceptable
+from tacit.runtime.on_shares import OnShares, about
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import SLACK
 from tacit.runtime.silos.messages import Kind, Reply, Request, same_shape
+from tacit.runtime.silos.servers import SiloSum, Together
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.store import replace
@@ -117,9 +120,27 @@ def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> st
 class _Coordinating(Simulation):
     """What does not depend on the channel: nothing is measured here, and everything is saved."""
 
-    def __init__(self, *given: Any, asking: Asking) -> None:
-        self.asking = asking
+    def __init__(self, *given: Any, asking: Asking, together: Together | None = None) -> None:
+        self.asking, self.together = asking, together
         super().__init__(*given, trace=False)
+
+    def _make_ready(self, board: Board, public: Public, cohort: list[int]) -> None:
+        """Have the cohort train, for servers on shares.
+
+        On the billboard all silos share in each round, so that servers do not learn the cohort.
+        """
+        together, asked = self.together, self._asked(board, public)
+        assert together is not None
+        curator = self.channel.curator
+        tasks = cohort if curator is None else list(range(len(self.federation)))
+        replies = self.asking.ask(
+            "train", tasks, board.round, {}, tensors=board.tensors,
+            each=lambda task: {"takes_part": task in cohort}, **asked,
+        )  # fmt: skip
+        together.ready = {task: self.asking.terms.silos[task] for task in replies}
+        together.cohort = set(cohort)
+        if isinstance(curator, SiloSum):
+            curator.asked = asked
 
     @property
     def careful(self) -> bool:
@@ -194,6 +215,9 @@ class Coordinated(_Coordinating):
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
         assert collection is not None  # `Terms.sampler` lets only methods through that speak
+        if self.together is not None:
+            self._make_ready(board, public, cohort.tolist())
+            return
         size = self.channel.bounded_size(self.contribution_size)
         replies = self.asking.ask(
             "train", cohort.tolist(), board.round, {"sent": torch.zeros(size)},
@@ -219,6 +243,9 @@ class CoordinatedExchange(_Coordinating, Exchange):
     def _round(self, board: Board) -> Board:
         public, cohort = self._public(board), self._cohort(board.round).tolist()
         asked = self._asked(board, public)
+        if self.together is not None:
+            self._round_on_shares(board, public, cohort, self.together)
+            return dataclasses.replace(board, round=board.round + 1)
         expected = {"sent": torch.zeros(self.contribution_size)}
         replies = self.asking.ask(
             "train", cohort, board.round, expected, tensors=board.tensors, **asked
@@ -240,3 +267,17 @@ class CoordinatedExchange(_Coordinating, Exchange):
                 each=lambda task: {"tensors": {"answer": answers[task]}}, **asked,
             )  # fmt: skip
         return dataclasses.replace(board, round=board.round + 1)
+
+    def _round_on_shares(
+        self, board: Board, public: Public, cohort: list[int], together: Together
+    ) -> None:
+        self._make_ready(board, public, cohort)
+        if len(together.ready) < 2:  # there is nobody to hear of
+            return
+        assert isinstance(self.method, FedMTL)
+        made = OnShares(self.method, together.settings, self.model, self.contribution_size).job
+        together.run(made, board.round, self._asked(board, public))
+
+    @property
+    def curated(self) -> Curated | None:
+        return None if self.together is None else about(self.together.settings)

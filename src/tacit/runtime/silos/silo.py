@@ -10,7 +10,7 @@ import math
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,12 +24,12 @@ from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.silos.work import Work, ledgers
 
+if TYPE_CHECKING:
+    from tacit.runtime.silos.servers import ToServers
+
 WORST_LOSS = 4.0
 """Losses (and errors of regression, in standard deviations) beyond this are released as this."""
 FAILED = "the silo could not do it; its own log says why"
-
-Share = Callable[[str, dict[str, Any], Tensor | None], Tensor | None]
-"""Takes part in a job of servers on shares: (name, job, vector) -> what it is answered."""
 
 
 class Silo:
@@ -45,11 +45,11 @@ class Silo:
         budget: float | None = None,
         runs: int = 1,
         also: Callable[[str], None] = lambda line: None,
-        share: Share | None = None,
+        servers: ToServers | None = None,
     ) -> None:
         self.terms, self.name, self.own = terms, name, own
         self.folder, self.task = folder, terms.index(name)
-        self._budget, self._runs, self._shares = budget, runs, share
+        self._budget, self._runs, self._servers = budget, runs, servers
         self.diary = Diary(folder, also)
         self._works: dict[str, Work] = {}
 
@@ -123,7 +123,13 @@ class Silo:
         return Reply(nonce=request.nonce, size=size, tensors={"sent": vector})
 
     def _share(self, work: Work, request: Request) -> Reply:
-        raise Refused("shares were asked for, but no servers were agreed")
+        if self.terms.curator is None or self._servers is None:
+            raise Refused("shares were asked for, but this silo knows no servers")
+        from tacit.runtime.silos.shares import hand_in  # needs tacit[secure]
+
+        done = hand_in(work, request, self._servers)
+        self.diary.write(f"{_asked(request)}: {done}; {work.spent_so_far}")
+        return Reply(nonce=request.nonce)
 
     def _receive(self, work: Work, request: Request) -> Reply:
         if not work.receive(request):

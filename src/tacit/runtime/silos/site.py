@@ -5,6 +5,7 @@ silo.toml         its own settings
 node.key, ca.pem  who it is, and whom it trusts to be the coordinator
 runs/             what it must not forget of each run
 model/            its personal model
+report.json       how good that is, and what it cost; report.html is the same to look at
 log.txt           what left it, and what it refused, in plain words
 """
 
@@ -14,7 +15,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
@@ -27,6 +28,9 @@ from tacit.runtime.silos.personal import keep_personal
 from tacit.runtime.silos.silo import Silo
 from tacit.runtime.silos.table import own_rows
 from tacit.runtime.silos.terms import Terms
+
+if TYPE_CHECKING:
+    from tacit.runtime.silos.servers import ToServers
 
 SETTINGS, AGREED = "silo.toml", "consortium.toml"
 
@@ -87,16 +91,35 @@ class Site:
         return Silo(
             self.terms, self.settings.name, own, self.folder,
             budget=self.settings.epsilon, runs=self.settings.runs, also=self.also,
+            servers=self._servers(),
         )  # fmt: skip
+
+    def _servers(self) -> ToServers | None:
+        if self.terms.curator is None:
+            return None
+        if self.settings.servers is None:
+            raise TacitError(
+                f"these terms agree on servers that work on shares: say where they are, in "
+                f"[servers] of {self.folder / SETTINGS}"
+            )
+        from tacit.runtime.silos.servers import ToServers  # needs tacit[secure]
+
+        where = self.settings.servers.model_dump()
+        settings = self.terms.made_curator(**where)
+        assert settings is not None
+        return ToServers(settings, self.settings.name)
 
     def personalise(self, progress: Progress = silent) -> dict[str, Any]:
         """Make and keep the personal model, from the last billboard that this silo saw."""
+        from tacit.report.silo import write_page  # it draws, which is slow to import
+
         work = self.silo.latest()
         if work is None:
             raise TacitError(f"{self.folder} took part in no run yet, so there is nothing to use")
         mode = self.settings.personalise
         report = keep_personal(work, self.silo.own, mode, self.folder, progress)
         self.silo.diary.write(f"the personal model is {report['chosen']}, kept in model/")
+        write_page(report, self.folder)
         return report
 
 

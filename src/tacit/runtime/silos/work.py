@@ -136,7 +136,7 @@ class Work:
         """The silo's contribution, how many rows it trained on, and whether it is a repetition."""
         board, asked, last = self._board(request), _name(request), self.last
         clip = guard.check_clip(self.simulation.method, self.privacy, request)
-        rows = int(self.simulation.federation.train.count(self._chosen))
+        rows = self.rows
         if last.round == request.round and last.asked == asked:
             return last.tensors["sent"], rows, True
         if last.phase == "finished":
@@ -170,13 +170,18 @@ class Work:
         wrong = same_shape(request.tensors, expected)
         if wrong:
             raise Refused(f"the answer {wrong}")
-        board = simulation.board
-        public = self._public(request, board)
-        own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
-        answers = request.tensors["answer"].unsqueeze(0)
-        states = simulation.received(public, self._chosen, own, answers)
-        self._save(request, "received", last.asked, states, last.tensors["sent"])
+        self.take_answer(request, request.tensors["answer"])
         return False
+
+    def take_answer(self, request: Request, answer: Tensor) -> None:
+        """Make something of the vectors [copies, length] that this silo is answered."""
+        simulation, last = self.simulation, self.last
+        assert isinstance(simulation, Exchange)
+        board = simulation.board
+        own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
+        public = self._public(request, board)
+        states = simulation.received(public, self._chosen, own, answer.unsqueeze(0))
+        self._save(request, "received", last.asked, states, last.tensors["sent"])
 
     def finish(self, request: Request) -> bool:
         """Keep the last billboard, and take the method's own last step."""
@@ -199,6 +204,20 @@ class Work:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
         self._account.pay(self.terms.rounds)
         return guard.check_leaving(scores, 2, bounded=True)
+
+    def pay_more(self, release: Release) -> None:
+        """For a release that no round has paid for."""
+        if self._account is not None:
+            self._account.pay_more(release)
+
+    @property
+    def rows(self) -> int:
+        """How many rows this silo trains on."""
+        return int(self.simulation.federation.train.count(self._chosen))
+
+    @property
+    def name(self) -> str:
+        return self.terms.silos[self.task]
 
     @property
     def exchanges(self) -> bool:
@@ -250,7 +269,8 @@ class Work:
         store.settle(Board(kept, request.round), {"phase": phase, "asked": asked}, save=True)
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
-        return self.simulation.board.tensors if request.kind == "receive" else request.tensors
+        told = request.kind in ("train", "finish")
+        return request.tensors if told else self.simulation.board.tensors
 
 
 def _name(request: Request) -> str:
