@@ -7,6 +7,7 @@ sampling is worth. So a silo that is asked in round t has all rounds up to t on 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ EXTRA = -1
 
 
 class Account:
-    """The ledger of one run, beside those of earlier ones."""
+    """The ledger of one run, beside those of others, which may go on meanwhile."""
 
     def __init__(
         self,
         ledger: Ledger,
-        earlier: list[Path],
+        others: Callable[[], list[Path]],
         coming: list[Release],
         privacy: Privacy,
         tasks: int,
@@ -34,10 +35,8 @@ class Account:
     ) -> None:
         self.ledger, self._coming, self._privacy = ledger, coming, privacy
         self._delta, self.budget = privacy.delta_for(tasks), budget
-        self._before: Counter[Booked] = Counter()
-        for path in earlier:
-            self._before.update(Ledger.at(path).releases())
-        self._room: int | None = None
+        self._others = others
+        self._counted: tuple[Counter[Booked], int, int] | None = None
         self._curve: list[float] | None = None
 
     @property
@@ -47,16 +46,12 @@ class Account:
 
     def pay(self, release: int, **details: Any) -> None:
         """Book all releases of this run up to this one; refuses what the budget does not allow."""
-        if self._room is None:
-            booked = self.booked
-            self._room = booked + affordable(
-                self._before + self.ledger.releases(), self._coming[booked:],
-                self.budget, self._delta, self._privacy.neighbours,
-            )  # fmt: skip
-        if release >= self._room:
+        self._reread()
+        room = self._room()
+        if release >= room:
             raise Refused(
                 f"release {release + 1} would pass this silo's own budget of ε={self.budget:g}, "
-                f"which allows {self._room} of this run"
+                f"which allows {room} of this run"
             )
         for number in range(release + 1):
             if not self.ledger.has(number):
@@ -64,12 +59,39 @@ class Account:
 
     def pay_more(self, release: Release) -> None:
         """Book a release beside those of the rounds, if the budget allows it."""
-        total = self._before + self.ledger.releases()
+        total = self._elsewhere() + self.ledger.releases()
         total[release] += 1
         if spent(total, self._delta, self._privacy.neighbours).epsilon > self.budget:
             raise Refused(f"one more release would pass this silo's own budget ε={self.budget:g}")
         self.ledger.book(EXTRA, release, repeatable=False)
-        self._room = None  # the rounds that are left have to do with less
+
+    def close(self, releases: int) -> None:
+        """Book what is open of the first ones; what the budget forbids was never given away."""
+        self.pay(min(releases, self._room()) - 1)
+
+    def _elsewhere(self) -> Counter[Booked]:
+        """Releases of all other runs, as of now."""
+        found: Counter[Booked] = Counter()
+        for path in self._others():
+            found.update(Ledger.at(path).releases())
+        return found
+
+    def _room(self) -> int:
+        """How many releases of this run the budget allows, beside all else that is booked."""
+        elsewhere, booked = self._elsewhere(), self.booked
+        extra = len(self.ledger) - booked
+        if self._counted is None or self._counted[:2] != (elsewhere, extra):
+            more = affordable(
+                elsewhere + self.ledger.releases(), self._coming[booked:],
+                self.budget, self._delta, self._privacy.neighbours,
+            )  # fmt: skip
+            self._counted = elsewhere, extra, booked + more
+        return self._counted[2]
+
+    def _reread(self) -> None:
+        """Another process may have booked since, where several work for one silo in turn."""
+        if self.ledger.path is not None:
+            vars(self.ledger).update(vars(Ledger.at(self.ledger.path)))
 
     def so_far(self) -> str:
         """What this run has spent, quickly, for a line of the log."""
@@ -79,7 +101,7 @@ class Account:
 
     def said(self) -> str:
         """What is spent in all, exactly."""
-        total = self._before + self.ledger.releases()
+        total = self._elsewhere() + self.ledger.releases()
         neighbours = self._privacy.neighbours
         epsilon = spent(total, self._delta, neighbours).epsilon
         return f"ε={epsilon_up(epsilon)} of {self.budget:g} spent ({neighbours}, δ={self._delta:g})"

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
@@ -35,13 +35,15 @@ from tacit.runtime.silos.coordinator import (
     Silos,
 )
 from tacit.runtime.silos.diary import Diary
-from tacit.runtime.silos.servers import SiloSum, Together
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.silos.work import CPU, RUN
 from tacit.runtime.start import check, model_of
 from tacit.runtime.store import replace
 from tacit.runtime.train import epsilon_so_far
 from tacit.secure.settings import Secure
+
+if TYPE_CHECKING:
+    from tacit.runtime.silos.servers import Together
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
 
@@ -112,8 +114,11 @@ def conduct(
     return done
 
 
-def begun(terms: Terms, folder: Path) -> dict[str, Any]:
-    """What stays the same in a run; made once, and found again after a crash."""
+def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
+    """What stays the same in a run; made once, and found again after a crash.
+
+    `key` is the run's, if it has one already (see `Randomness`).
+    """
     path = folder / RUN
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +144,7 @@ def begun(terms: Terms, folder: Path) -> dict[str, Any]:
         noise = privacy.noise_multiplier(
             terms.sampler(), terms.rounds + terms.metrics, tasks, weights=weights, replaced=replaced
         )
-    key = Randomness.of(terms.seed).run_key
+    key = Randomness.of(terms.seed).run_key if key is None else key
     start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
     replace(path, json.dumps(start).encode())
     return start
@@ -156,6 +161,8 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together 
         return None
     method, privacy = terms.made_method(), terms.made_privacy()
     check_curator(terms.federation(), method, servers, privacy, terms.seed)
+    from tacit.runtime.silos.servers import Together  # needs tacit[secure]
+
     return Together(servers, asking)
 
 
@@ -174,11 +181,12 @@ def opened(
     kind = CoordinatedExchange if isinstance(method, ExchangeMethod) else Coordinated
     simulation = prepare(
         federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-        folder=folder, server=terms.made_server(), engine=functools.partial(kind, asking=asking, together=together),
+        folder=folder, server=terms.made_server(),
+        engine=functools.partial(kind, asking=asking, together=together),
     )  # fmt: skip
     assert isinstance(simulation, Coordinated | CoordinatedExchange)
     if together is not None and isinstance(simulation, Coordinated):
-        simulation.channel.curator = SiloSum(together, len(terms.silos))
+        simulation.channel.curator = together.summing(len(terms.silos))
     if privacy is not None and privacy.epsilon is not None:
         delta = privacy.delta_for(len(terms.silos))
         simulation.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)

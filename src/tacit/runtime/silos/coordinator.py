@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,14 +24,15 @@ from tacit.methods import Board, FedMTL
 from tacit.privacy.channel import Channel, Collection
 from tacit.privacy.curator import Curated
 from tacit.runtime.exchange import Exchange, acceptable
-from tacit.runtime.on_shares import OnShares, about
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import SLACK
 from tacit.runtime.silos.messages import Kind, Reply, Request, same_shape
-from tacit.runtime.silos.servers import SiloSum, Together
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.store import replace
+
+if TYPE_CHECKING:
+    from tacit.runtime.silos.servers import Together
 
 COHORT = "cohort.json"
 SUM = ("score", "loss")
@@ -139,8 +140,7 @@ class _Coordinating(Simulation):
         )  # fmt: skip
         together.ready = {task: self.asking.terms.silos[task] for task in replies}
         together.cohort = set(cohort)
-        if isinstance(curator, SiloSum):
-            curator.asked = asked
+        together.asked = asked
 
     @property
     def careful(self) -> bool:
@@ -274,10 +274,16 @@ class CoordinatedExchange(_Coordinating, Exchange):
         self._make_ready(board, public, cohort)
         if len(together.ready) < 2:  # there is nobody to hear of
             return
+        from tacit.runtime.on_shares import OnShares  # needs tacit[secure]
+
         assert isinstance(self.method, FedMTL)
         made = OnShares(self.method, together.settings, self.model, self.contribution_size).job
-        together.run(made, board.round, self._asked(board, public))
+        together.run(made, board.round)
 
     @property
     def curated(self) -> Curated | None:
-        return None if self.together is None else about(self.together.settings)
+        if self.together is None:
+            return None
+        from tacit.runtime.on_shares import about
+
+        return about(self.together.settings)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.methods import BillboardMethod, Method, OnBillboard
 from tacit.privacy import Privacy, Release, spent
-from tacit.privacy.channel import CLIP_STEP
+from tacit.privacy.channel import CLIP_STEP, Channel
 from tacit.privacy.guarantee import epsilon_up
 from tacit.runtime.silos.messages import Request
 from tacit.runtime.silos.terms import Terms, differences
@@ -80,6 +80,15 @@ def check_clip(method: Method, privacy: Privacy | None, request: Request) -> flo
     if request.clip > largest * (1 + SLACK):
         raise Refused(f"a clip of {request.clip:g} was asked for, agreed was at most {largest:g}")
     return request.clip
+
+
+def check_spread(agreed: Terms, channel: Channel, request: Request) -> None:
+    """Refuse a wrong word about the noise: some methods trust a billboard less for it."""
+    if agreed.curator is not None:
+        return  # several servers add noise, and how many of them do is not known here
+    spread = channel.noise_at(min(request.round, agreed.rounds - 1))
+    if not math.isclose(request.spread, spread, rel_tol=SLACK):
+        raise Refused(f"a spread of {request.spread:g} was told, but it is {spread:g}")
 
 
 def check_leaving(vector: Tensor, size: int, *, bounded: bool) -> Tensor:

@@ -17,13 +17,15 @@ from tacit import metrics
 from tacit.data.cells import Table
 from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
-from tacit.heads import Heads
+from tacit.heads import PUBLIC, Heads
 from tacit.local.recipes import Personalise
+from tacit.privacy import Guarantee, guarantee
 from tacit.runtime.baselines import exactly_alone
 from tacit.runtime.models import SavedModels, write_models
 from tacit.runtime.personalise import personalise
 from tacit.runtime.progress import Progress
 from tacit.runtime.silos.terms import Own
+from tacit.runtime.silos.trust import what_leaves
 from tacit.runtime.silos.work import Work
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import replace
@@ -69,9 +71,11 @@ def _report(
     chosen: str,
 ) -> dict[str, Any]:
     name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
+    size = simulation.contribution_size
     return {
         "silo": work.terms.silos[work.task],
         "consortium": work.terms.consortium,
+        "kind": work.terms.kind,
         "rounds": simulation.board.round,
         "rows": int(simulation.federation.train.counts.sum()),
         "measured_on": part,
@@ -81,7 +85,22 @@ def _report(
         "alone": None if alone is None else alone.overall,
         "chosen": chosen,
         "spent": work.spent,
+        "numbers": size if work.exchanges else simulation.channel.bounded_size(size),
+        "leaves": what_leaves(work.terms),
+        "guarantee": _promised(work, simulation).to_json(),
     }
+
+
+def _promised(work: Work, simulation: Simulation) -> Guarantee:
+    """What the run promises this silo, read off the silo's own ledger of it."""
+    federation, method, channel = simulation.federation, simulation.method, simulation.channel
+    return guarantee(
+        channel.ledger.releases(), channel=method.channel, privacy=work.terms.made_privacy(),
+        tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
+        seeded=work.terms.seed is not None,
+        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
+        personal_is_public=method.personal_is_public, curator=simulation.curated,
+    )  # fmt: skip
 
 
 def _alone(simulation: Simulation, work: Work, own: Own) -> Federation:

@@ -84,16 +84,16 @@ class Together:
     """Silos that have something to share in this round, by task."""
     cohort: set[int] = field(default_factory=set)
     """Those of them that share more than zeros."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """What requests of this round carry."""
 
-    def run(
-        self, make: Callable[[tuple[str, ...]], Job], round: int, asked: Mapping[str, Any]
-    ) -> tuple[Job, Outcome]:
+    def run(self, make: Callable[[tuple[str, ...]], Job], round: int) -> tuple[Job, Outcome]:
         """`make(clients)` is the job for these silos."""
         remote = self.settings.remote()
         assert isinstance(remote, Remote)
         while True:
             job = make(tuple(self.ready.values()))
-            ask = functools.partial(self._ask, job, round, asked)
+            ask = functools.partial(self._ask, job, round)
             try:
                 return job, remote.run(job, {}, elsewhere=ask)
             except PartyError as error:
@@ -106,11 +106,15 @@ class Together:
                     ) from error
                 del self.ready[named[0]]
 
-    def _ask(self, job: Job, round: int, asked: Mapping[str, Any]) -> None:
+    def summing(self, silos: int) -> SiloSum:
+        """These servers as the curator of the billboard."""
+        return SiloSum(self, silos)
+
+    def _ask(self, job: Job, round: int) -> None:
         tasks = list(self.ready)
         replies = self.asking.ask(
             "share", tasks, round, {}, job=job.to_json(),
-            each=lambda task: {"takes_part": task in self.cohort}, **asked,
+            each=lambda task: {"takes_part": task in self.cohort}, **self.asked,
         )  # fmt: skip
         for task in tasks:
             if task not in replies:
@@ -123,8 +127,6 @@ class SiloSum:
 
     together: Together
     silos: int
-    asked: dict[str, Any] = field(default_factory=dict)
-    """What requests of this round carry."""
 
     @property
     def louder(self) -> float:
@@ -141,6 +143,6 @@ class SiloSum:
         made = lambda clients: sum_job(self.silos, servers, clients, size, noise)[0]  # noqa: E731
         if not self.together.ready:
             raise TacitError(f"no silo is there to share anything in round {round + 1}")
-        job, outcome = self.together.run(made, round, self.asked)
+        job, outcome = self.together.run(made, round)
         assert isinstance(job, SumJob)
         return SealedSum(job, Grid.of(self.silos, servers, noise), outcome.opened)

@@ -7,10 +7,11 @@ inside, nothing but a bounded contribution, an acknowledgement or a reason leave
 from __future__ import annotations
 
 import math
+import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -73,19 +74,13 @@ class Silo:
         known = self._works.get(request.run)
         place = self.folder / "runs" / request.run
         if known is None:
-            others = [p.parent for p in ledgers(self.folder / "runs") if p.parent != place]
             taken = [p for p in (self.folder / "runs").glob("*") if p != place]
             if not place.exists() and len(taken) >= self._runs:
                 raise Refused(
                     f"this silo takes part in {self._runs} run{'s' * (self._runs > 1)} under these "
                     "terms, and has"
                 )
-            start = Work.begin(place, request, self.terms)
-            earlier = [p / "ledger.jsonl" for p in others]
-            known = Work(
-                self.terms, self.task, self.own, place, start, earlier=earlier, budget=self._budget
-            )
-            self._works[request.run] = known
+            known = self._begun(place, request)
         Work.begin(place, request, self.terms)
         return known
 
@@ -99,11 +94,29 @@ class Silo:
             return None
         place = places[-1].parent.parent
         if place.name not in self._works:
-            start = Work.started(place, self.terms)
-            self._works[place.name] = Work(
-                self.terms, self.task, self.own, place, start, earlier=[], budget=math.inf
-            )
+            return self._opened(place, Work.started(place, self.terms))
         return self._works[place.name]
+
+    def _begun(self, place: Path, request: Request) -> Work:
+        """A run that is refused as a whole has not begun: it takes no other's place."""
+        new = not place.exists()
+        start = Work.begin(place, request, self.terms)
+        try:
+            return self._opened(place, start)
+        except Exception:
+            if new:
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+
+    def _opened(self, place: Path, start: Mapping[str, Any]) -> Work:
+        def others() -> list[Path]:
+            return [path for path in ledgers(self.folder / "runs") if path.parent != place]
+
+        work = Work(
+            self.terms, self.task, self.own, place, start, others=others, budget=self._budget
+        )
+        self._works[place.name] = work
+        return work
 
     def _train(self, work: Work, request: Request) -> Reply:
         if not request.takes_part:

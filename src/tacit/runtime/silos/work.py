@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ class Work:
         folder: Path,
         start: Mapping[str, Any],
         *,
-        earlier: list[Path],
+        others: Callable[[], list[Path]],
         budget: float | None,
     ) -> None:
         self.terms, self.task, self.folder = terms, task, folder
@@ -79,9 +79,11 @@ class Work:
             store="disk", folder=folder, server=terms.made_server(),
             engine=functools.partial(kind, trace=False),
         )  # fmt: skip
-        self._account = self._opened_account(earlier, budget)
+        self._account = self._opened_account(others, budget)
 
-    def _opened_account(self, earlier: list[Path], budget: float | None) -> Account | None:
+    def _opened_account(
+        self, others: Callable[[], list[Path]], budget: float | None
+    ) -> Account | None:
         channel, privacy = self.simulation.channel, self.privacy
         if channel.release is None or privacy is None:
             return None
@@ -90,7 +92,7 @@ class Work:
             coming.append(Release(channel.sampler, channel.release.noise_multiplier))
         guard.check_noise(self.terms, privacy, coming)
         limit = budget if budget is not None else privacy.epsilon or float("inf")
-        return Account(channel.ledger, earlier, coming, privacy, len(self.terms.silos), limit)
+        return Account(channel.ledger, others, coming, privacy, len(self.terms.silos), limit)
 
     @classmethod
     def begin(cls, folder: Path, request: Request, terms: Terms) -> dict[str, Any]:
@@ -135,12 +137,13 @@ class Work:
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """The silo's contribution, how many rows it trained on, and whether it is a repetition."""
         board, asked, last = self._board(request), _name(request), self.last
+        guard.check_spread(self.terms, self.simulation.channel, request)
         clip = guard.check_clip(self.simulation.method, self.privacy, request)
         rows = self.rows
-        if last.round == request.round and last.asked == asked:
-            return last.tensors["sent"], rows, True
         if last.phase == "finished":
             raise Refused(f"round {request.round + 1} was asked for, but the run is over")
+        if last.round == request.round and last.asked == asked:
+            return last.tensors["sent"], rows, True
         if request.round <= last.round:
             raise Refused(
                 f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
@@ -189,8 +192,9 @@ class Work:
         if last.phase == "finished":
             return True
         board = self._board(request)
+        guard.check_spread(self.terms, simulation.channel, request)
         if self._account is not None:
-            self._account.pay(request.round - 1)
+            self._account.close(request.round)
         states: State | None = None
         if simulation.method.settles:
             public = self._public(request, simulation.shown_of(board))
