@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -72,11 +73,19 @@ def run(
     """Conduct the run of this folder to its end; started again after a crash, it goes on."""
     from tacit.runtime.flower.as_coordinator import run_coordinator
     from tacit.runtime.progress import Bar
+    from tacit.runtime.silos.agreement import Agreement
+    from tacit.runtime.silos.conduct import RESULT
+    from tacit.runtime.silos.site import AGREED
 
     if patience <= 0:
         raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
     console = Console(soft_wrap=True)
     say = lambda line: console.print(escape(line))  # noqa: E731
+    terms = Agreement.read(folder / AGREED).terms
+    say(
+        f"{terms.consortium}: {terms.rounds} rounds with {', '.join(terms.silos)}, who have "
+        f"{patience:g} s for each answer; listens on {host}:{port}"
+    )
     servers = None
     if peers is not None:
         where = None if certificates is None else str(certificates)
@@ -86,30 +95,37 @@ def run(
     )
     if not done.finished:
         raise TacitError("no silo took the last billboard; start again when they are there")
+    console.print(f"[bold]Result[/bold]  {folder / RESULT}")
 
 
 @app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
     """How far the run of this folder is, and who takes part. It disturbs nobody."""
+    from tacit.privacy.guarantee import epsilon_up
     from tacit.runtime.silos.conduct import STATUS
 
     path = folder / STATUS
     if not path.is_file():
-        raise TacitError(f"{folder} has no {STATUS}: no round was begun there yet")
+        raise TacitError(
+            f"{folder} has no {STATUS}: give the coordinator's folder, or wait for its first round"
+        )
     found = json.loads(path.read_text(encoding="utf-8"))
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return
-    console = Console(soft_wrap=True)
-    over = ", over" if found["over"] else ""
-    console.print(
-        f"[bold]{escape(found['consortium'])}[/bold]  round {found['round']} of "
-        f"{found['rounds']}{over}"
-        + (f"  ε {found['epsilon']:.3g}" if found["epsilon"] is not None else "")
-    )
-    table = Table("silo", "last answer", "")
+    console, rounds = Console(soft_wrap=True), found["rounds"]
+    far = f"round {found['round']} of {rounds}" + (", over" if found["over"] else "")
+    spent = "" if found["epsilon"] is None else f", ε={epsilon_up(found['epsilon'])} spent"
+    console.print(f"[bold]{escape(found['consortium'])}[/bold]  {far}{spent}", highlight=False)
+    excluded = any(silo["excluded"] for silo in found["silos"].values())
+    table = Table("silo", "last answer", *(["excluded"] if excluded else []), box=SIMPLE_HEAD)
     for name, silo in found["silos"].items():
-        answered = "none yet" if silo["answered"] is None else f"round {silo['answered'] + 1}"
-        why = f"excluded: its message {silo['excluded']}" if silo["excluded"] else ""
-        table.add_row(escape(name), answered, escape(why))
+        why = [f"its message {silo['excluded']}" if silo["excluded"] else ""] if excluded else []
+        table.add_row(escape(name), _answered(silo["answered"], rounds), *map(escape, why))
     console.print(table)
+
+
+def _answered(round: int | None, rounds: int) -> str:
+    if round is None:
+        return "none yet"
+    return f"round {round + 1}" if round < rounds else "has the last billboard"

@@ -65,6 +65,7 @@ def check(folder: Folder) -> None:
     """Read the silo's own table against what was agreed. Nothing is sent."""
     from tacit.runtime.silos.site import Site
     from tacit.runtime.silos.table import check as checked
+    from tacit.runtime.silos.trust import what_leaves
 
     site = Site.opened(folder)
     found = checked(site.terms, site.settings.name, site.table)
@@ -76,18 +77,15 @@ def check(folder: Folder) -> None:
     if found.problems:
         count = len(found.problems)
         raise TacitError(f"{site.table.name} has {count} problem{'s' * (count > 1)}: correct them")
-    console.print(f"{site.table.name}: {found.rows} rows, as agreed; nothing was sent")
-    _explain(site.terms, console)
-
-
-def _explain(terms: object, console: Console) -> None:
-    """What taking part means, before anything leaves."""
-    from tacit.runtime.silos.terms import Terms
-    from tacit.runtime.silos.trust import what_leaves
-
-    assert isinstance(terms, Terms)
-    for line in what_leaves(terms):
-        console.print(f"· {escape(line)}")
+    who = f"{site.settings.name} of {site.terms.consortium}"
+    console.print(f"[bold]Silo[/bold]    {escape(who)}, in {escape(str(folder))}")
+    console.print(
+        f"[bold]Table[/bold]   {escape(site.table.name)}: {found.rows} rows, as agreed; nothing "
+        "was sent"
+    )
+    for place, line in enumerate(what_leaves(site.terms)):
+        console.print(f"[bold]{'' if place else 'Agreed':<8}[/bold]· {escape(line)}")
+    console.print(f"[bold]Then[/bold]    tacit silo run {escape(str(folder))}")
 
 
 @app.command()
@@ -97,13 +95,24 @@ def run(
 ) -> None:
     """Take part in runs: answer the coordinator as agreed, until stopped."""
     from tacit.runtime.flower.as_silo import run_silo
+    from tacit.runtime.silos.site import Site
 
+    site = Site.opened(folder)
+    until = "until a run is over" if once else "until Ctrl-C"
+    _say(
+        f"{site.settings.name} of {site.terms.consortium} answers {site.settings.coordinator} "
+        f"{until}; what may leave: tacit silo check {folder}"
+    )
     run_silo(folder, once=once, say=_say)
+    from tacit.report.silo import PAGE  # it draws, which is slow to import
+
+    Console(soft_wrap=True).print(f"[bold]Report[/bold]  {escape(str(folder / PAGE))}")
 
 
 @app.command()
 def personalise(folder: Folder) -> None:
     """Fine-tune and choose on this silo's own rows, at no privacy cost; nothing is sent."""
+    from tacit.report.silo import PAGE
     from tacit.runtime.progress import Bar
     from tacit.runtime.silos.site import Site
 
@@ -114,6 +123,7 @@ def personalise(folder: Folder) -> None:
     console.print(f"[bold]Here[/bold]    {name} {report['personal'][name]:.4g} {where}")
     if report["alone"] is not None:
         console.print(f"[bold]Alone[/bold]   {name} {report['alone'][name]:.4g} {where}")
+    console.print(f"[bold]Report[/bold]  {escape(str(folder / PAGE))}")
 
 
 @app.command()

@@ -66,12 +66,10 @@ def heart(
     rule = SplitRule(validation, test, split_seed)
     if heads not in ("different", "same"):
         raise TacitError(f"heads is {heads!r}, expected 'different' or 'same'")
-    folder = find("heart", path, ("heart",))
-    if not folder.is_dir():
-        raise TacitError(f"{folder} is a file; pass the folder of the four hospitals' files")
-    read = [_read(folder / f"processed.{name}.data") for name in HOSPITALS]
-    hospital = np.repeat(HOSPITALS, [len(rows) for rows in read])
-    values: dict[str, np.ndarray] = dict(zip(COLUMNS, np.concatenate(read).T, strict=True))
+    read = _hospitals(path)
+    hospital = np.repeat(HOSPITALS, [len(rows) for rows in read.values()])
+    together = np.concatenate(list(read.values()))
+    values: dict[str, np.ndarray] = dict(zip(COLUMNS, together.T, strict=True))
     outcome = np.stack(
         [
             _where(values["num"], values["num"] > 0),
@@ -106,6 +104,23 @@ def heart(
     )
     holds = {name: (predicts[name],) for name in HOSPITALS}
     return made.with_heads({name: (name,) for name in used}, holds)
+
+
+def hospital_tables(path: str | Path | None = None) -> dict[str, dict[str, np.ndarray]]:
+    """Each hospital's own table: the inputs, and `disease`, which all four can predict."""
+    tables = {}
+    for name, rows in _hospitals(path).items():
+        known = rows[~np.isnan(rows[:, COLUMNS.index("num")])]
+        values: dict[str, np.ndarray] = dict(zip(COLUMNS, known.T, strict=True))
+        tables[name] = {**_inputs(values), "disease": (values["num"] > 0).astype(float)}
+    return tables
+
+
+def _hospitals(path: str | Path | None) -> dict[str, np.ndarray]:
+    folder = find("heart", path, ("heart",))
+    if not folder.is_dir():
+        raise TacitError(f"{folder} is a file; pass the folder of the four hospitals' files")
+    return {name: _read(folder / f"processed.{name}.data") for name in HOSPITALS}
 
 
 def _where(present: np.ndarray, yes: np.ndarray) -> np.ndarray:

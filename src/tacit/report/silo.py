@@ -1,0 +1,218 @@
+"""One silo's page, for the people there: what left it, what that cost, and what it got for it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from tacit.report.kept import kind as kind_of
+from tacit.report.page import (
+    Markup,
+    definitions,
+    document,
+    drawing,
+    paragraph,
+    save,
+    table,
+    text,
+)
+from tacit.report.scores import Score, number, score
+from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, figure
+from tacit.report.words import delta_text, epsilon_text, meaning, plural, state
+
+LOG, PAGE = "log.txt", "report.html"
+LINES = 12
+"""Lines of the log that are shown."""
+OWN = (
+    "Scores on this silo's own rows, for the people here: whoever hands them on tells something "
+    "about those rows that no ε covers."
+)
+ENDED = {
+    "trained alone": "what the others contributed did not help here, so it is the model that this "
+    "silo trains by itself",
+    "billboard": "it begins with what was published to everybody",
+    "own model": "it begins with the model that the rounds left here",
+}
+"""What a personal model was made from, by the first words of what was chosen."""
+_SENT = re.compile(r"contribution of round \d+: \d+ numbers")
+_SPENT = re.compile(r"ε=\S+ of \S+ spent \([^)]*\)")
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)")
+
+
+def write_page(report: Mapping[str, Any], folder: Path) -> Path:
+    """Write report.html beside the silo's report.json and log.txt, from these two alone."""
+    path = folder / LOG
+    log = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return save(page(report, log), folder / PAGE)
+
+
+def page(report: Mapping[str, Any], log: Sequence[str], *, date: str | None = None) -> str:
+    """The page as a string."""
+    silo, consortium = report["silo"], report["consortium"]
+    title = f"{silo}, a silo of {consortium}"
+    made = date or datetime.date.today().isoformat()
+    size = f"{plural(report['rows'], 'row')} to train on, {plural(report['rounds'], 'round')}"
+    content = [
+        f"<h1>{text(title)}</h1>",
+        paragraph(f"{size} · {made}", "sub"),
+        _box(report, log),
+        _scores(report),
+        _log(log),
+    ]
+    footer = (
+        "Written by this silo for itself, from report.json and log.txt. This file contains no "
+        "scripts and loads nothing from anywhere."
+    )
+    return document(f"{title} · tacit report", "\n".join(content), footer)
+
+
+def _box(report: Mapping[str, Any], log: Sequence[str]) -> str:
+    """The guarantee as it is for this silo: the promise, and what it cost."""
+    promise = report["guarantee"]
+    kind = state(promise)
+    said = _of_silos(text(meaning(promise))).replace("e^ε", "e<sup>ε</sup>")
+    facts: list[tuple[str, object, str]] = [
+        ("What was agreed", [_sentence(line) for line in report["leaves"]], ""),
+        ("What left", _left(report, log), ""),
+        ("What it spent", _spent(log), ""),
+        ("Whom it must trust", _sentence(_of_silos(promise["trusts"])), ""),
+        ("Choice of settings", _sentence(promise["tuning"]), ""),
+        ("What is assumed", [_sentence(line) for line in promise["assumptions"]] or "Nothing", ""),
+    ]
+    return (
+        f'<section class="box {kind.colour}" aria-label="Guarantee"><div class="verdict">'
+        f"<h2>{text(_of_silos(kind.headline))}</h2>{_figures(promise)}<p>{said}</p></div>"
+        f"{definitions(facts)}"
+        f'<p class="sentence">In one sentence: {text(_of_silos(promise["in_words"]))}</p></section>'
+    )
+
+
+def _of_silos(words: str) -> str:
+    """In a run across silos each task is one of them, and nobody there calls it a task."""
+    return words.replace("task", "silo").replace("Task", "Silo")
+
+
+def _figures(promise: Mapping[str, Any]) -> str:
+    if promise.get("channel") == "exchange":
+        figures = [("no ε", "nothing bounds what may be learned about this silo")]
+    elif promise.get("epsilon") is None:
+        figures = [("ε = ∞", "no bound on what may be learned about this silo")]
+    else:
+        figures = [
+            (f"ε = {epsilon_text(promise)}", "how much may be learned about this silo"),
+            (f"δ = {delta_text(promise['delta'])}", "probability that the bound fails"),
+        ]
+    # Struck out where the promise does not hold, so that nobody copies the number on its own.
+    void = promise.get("epsilon") is not None and not promise.get("private")
+    made = "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in figures)
+    return f'<div class="figures{" void" if void else ""}">{made}</div>'
+
+
+def _left(report: Mapping[str, Any], log: Sequence[str]) -> str:
+    sent = sum(bool(_SENT.search(line)) for line in log)
+    clip = report["guarantee"].get("clip")
+    bound = "of any length" if clip is None else f"of length {clip:g} at most"
+    what = f"{plural(report['numbers'], 'number')} {bound}"
+    each = ", each of" if sent != 1 else " of"
+    return f"{plural(sent, 'contribution')}{each} {what}, by this silo's own log"
+
+
+def _spent(log: Sequence[str]) -> str:
+    """The last that the silo wrote down about it, over all runs that it took part in."""
+    found = [match[0] for line in log if (match := _SPENT.search(line))]
+    if not found:
+        return "Nothing was booked: without a bound and noise there is no ε to add up"
+    return f"{found[-1]}, over all runs in this folder, by this silo's own ledger"
+
+
+def _scores(report: Mapping[str, Any]) -> str:
+    entries = [("with the others", report["personal"])]
+    if report["alone"] is not None:
+        entries.insert(0, ("alone", report["alone"]))
+    main = _score(report, report["score"], report["higher_is_better"])
+    kinds = [main, *([] if main.name == "loss" else [_score(report, "loss", False)])]
+    rows = []
+    for kind in kinds:
+        values = [overall.get(kind.name) for _, overall in entries]
+        digits = kind.decimals(values)
+        better = Markup(f"{text(kind.words)}<small>, {kind.better}</small>")
+        rows.append([better, *(kind.text(value, digits) for value in values)])
+    part = report["measured_on"]
+    caption = f"The personal model and training alone, on this silo's own {part} rows."
+    return (
+        "<h2>What this silo got</h2>"
+        + paragraph(OWN, "uncovered")
+        + drawing(_bars(entries, kinds), "scores", caption)
+        + table([f"on {part} rows", *(name for name, _ in entries)], rows)
+        + _chosen(report["chosen"])
+    )
+
+
+def _chosen(words: str) -> str:
+    why = next((f": {said}" for start, said in ENDED.items() if words.startswith(start)), "")
+    return paragraph(f"Its personal model, in the folder model/, is “{kind_of(words)}”{why}.") + (
+        paragraph(
+            "It was chosen and trained on this silo's own rows, at no privacy cost. With few rows, "
+            "a small difference either way is mostly chance.",
+            "note",
+        )
+    )
+
+
+def _score(report: Mapping[str, Any], name: str, higher: bool) -> Score:
+    return score({"federation": {"kind": report["kind"]}}, name, higher)
+
+
+def _bars(
+    entries: Sequence[tuple[str, Mapping[str, Any]]], kinds: Sequence[Score]
+) -> Figure | None:
+    """A panel for each score, a bar for each model; None if there is no number to draw."""
+    found = {kind: [number(overall.get(kind.name)) for _, overall in entries] for kind in kinds}
+    shown = {kind: values for kind, values in found.items() if any(map(math.isfinite, values))}
+    if not shown:
+        return None
+    fig = figure(WIDE, 0.75 + 0.38 * len(entries))
+    for place, (kind, values) in enumerate(shown.items(), 1):
+        ax = axes(fig, 1, len(shown), place)
+        digits = kind.decimals(values)
+        drawn = [value * kind.factor if math.isfinite(value) else 0.0 for value in values]
+        low, high = values[0], values[-1]
+        gains = high >= low if kind.higher else high <= low
+        mine = LOSS if len(values) > 1 and not gains else GAIN
+        colours = [*([MUTED] * (len(values) - 1)), mine]
+        ax.barh(range(len(values)), drawn, 0.62, color=colours, alpha=0.85)
+        for row, value in enumerate(values):
+            ax.annotate(
+                kind.text(value, digits), (drawn[row], row), xytext=(5, 0), color=INK, size=10,
+                textcoords="offset points", va="center",
+            )  # fmt: skip
+        ax.set_yticks(range(len(values)), [name for name, _ in entries])
+        ax.set_ylim(len(values) - 0.5, -0.5)
+        ax.set_xlim(0, 100 if kind.percent else 1.25 * max(drawn) or 1.0)
+        ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
+        ax.grid(False, axis="y")
+        ax.set_xlabel(f"{kind.axis}, {kind.better}")
+    return fig
+
+
+def _log(log: Sequence[str]) -> str:
+    if not log:
+        return ""
+    rows = []
+    for line in log[-LINES:]:
+        stamped = _STAMP.fullmatch(line)
+        when, said = stamped.groups() if stamped else ("", line)
+        rows.append((Markup(f'<span style="white-space: nowrap">{text(when)}</span>'), said))
+    head = "The end of its log" if len(log) > LINES else "Its log"
+    note = "What left this silo and what it refused, line by line; all of it is in log.txt."
+    return f"<h2>{head}</h2>" + paragraph(note, "note") + table([], rows, kind="left")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
