@@ -281,6 +281,8 @@ def delta_up(delta: float) -> str:
 
 def epsilon_up(epsilon: float) -> str:
     """Two decimals (three significant below 0.1), never rounded down."""
+    if not math.isfinite(epsilon):
+        return "∞"
     digits = 2 if epsilon >= 0.1 else 2 - math.floor(math.log10(epsilon)) if epsilon > 0 else 2
     scale = 10**digits
     return f"{math.ceil(epsilon * scale - 1e-6) / scale:.{digits}f}"

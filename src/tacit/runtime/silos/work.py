@@ -33,7 +33,7 @@ from tacit.runtime.silos.messages import Request, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
-from tacit.runtime.store import replace
+from tacit.runtime.store import JOURNAL, replace
 
 RUN = "run.json"
 CPU = torch.device("cpu")
@@ -230,6 +230,11 @@ class Work:
     @property
     def finished(self) -> bool:
         return self.last.phase == "finished"
+
+    @property
+    def saved_at(self) -> float:
+        """When the last step was saved, in seconds since 1970."""
+        return (self.folder / "checkpoint" / JOURNAL).stat().st_mtime
 
     def reopened(self) -> Simulation | None:
         """The simulation with the last billboard that this silo saw; None before the first."""
