@@ -24,6 +24,10 @@ def run_silo(
     """Answer the coordinator until stopped; with `once`, until a run is over."""
     site = Site.opened(folder, say)
     silo = site.silo
+    if site.unsettled:  # the last run was over, but the silo was stopped before its own step
+        site.personalise(progress)
+        if once:
+            return
     over = threading.Event()
 
     def answer(context: Context, request: Request) -> Reply:

@@ -24,7 +24,7 @@ from tacit.errors import TacitError
 from tacit.local.recipes import Personalise
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.agreement import Agreement
-from tacit.runtime.silos.personal import keep_personal
+from tacit.runtime.silos.personal import MODEL, keep_personal
 from tacit.runtime.silos.silo import Silo
 from tacit.runtime.silos.table import own_rows
 from tacit.runtime.silos.terms import Terms
@@ -108,6 +108,14 @@ class Site:
         settings = self.terms.made_curator(**where)
         assert settings is not None
         return ToServers(settings, self.settings.name)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a run is over whose billboard was not made a model of yet."""
+        work, made = self.silo.latest(), self.folder / MODEL / "about.json"
+        if work is None or not work.finished:
+            return False
+        return not made.exists() or made.stat().st_mtime < work.saved_at
 
     def personalise(self, progress: Progress = silent) -> dict[str, Any]:
         """Make and keep the personal model, from the last billboard that this silo saw."""

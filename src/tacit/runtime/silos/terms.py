@@ -192,7 +192,7 @@ def terms_of(
         cohort=cohort,
         privacy=None if privacy is None else dataclasses.asdict(privacy),
         server=None if server is None else dataclasses.asdict(server),
-        curator=None if curator is None else {"servers": curator.servers},
+        curator=None if curator is None else _servers(curator),
         seed=seed,
         features=federation.features,
         labels=federation.labels,
@@ -200,6 +200,11 @@ def terms_of(
         relation=None if relation is None else _plain(relation),
         assumptions=federation.assumptions,
     )
+
+
+def _servers(curator: Secure) -> dict[str, Any]:
+    """How many, and on what trust: `made_curator` turns it back."""
+    return {name: getattr(curator, name) for name in ("servers", "trust", "bits", "slots")}
 
 
 def differences(agreed: Terms, asked: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,151 @@
+"""Silos that hand shares to real server processes; their messages go without a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import tacit
+from tacit.runtime.silos.conduct import conduct
+from tacit.runtime.silos.messages import Reply, Request
+from tacit.runtime.silos.servers import ToServers
+from tacit.runtime.silos.silo import Silo
+from tacit.runtime.silos.terms import terms_of
+from tacit.secure.local import LocalServers
+from tests.exchange.federations import headed
+from tests.runtime.silos.direct import Direct, own_of, personal
+
+
+class AtOnce(Direct):
+    """Asks all for shares at the same time: servers answer nobody before all have uploaded."""
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+        if all(request.kind != "share" for request in requests.values()):
+            return super().ask(requests)
+        with ThreadPoolExecutor(max(1, len(requests))) as pool:
+            asked = {
+                task: pool.submit(super(AtOnce, self).ask, {task: request})
+                for task, request in requests.items()
+            }
+            replies: dict[int, Reply] = {}
+            for future in asked.values():
+                replies |= future.result()
+            return replies
+
+
+@pytest.fixture(scope="module")
+def servers():
+    names = [f"task-{k}" for k in range(6)]
+    with LocalServers(3, names, patience=8) as running:
+        yield running
+
+
+def secure(running, **settings):
+    where = {"peers": running.addresses.servers, "certificates": str(running.folder)}
+    return tacit.Secure(servers=3, **settings, **where)
+
+
+def run(federation, method, servers, folder, *, asking=AtOnce, curator=None, **settings):
+    curator = curator or secure(servers)
+    terms = terms_of(
+        federation,
+        method,
+        model="linear",
+        rounds=settings.pop("rounds"),
+        cohort=settings.pop("cohort", 1.0),
+        privacy=settings.pop("privacy", None),
+        server=None,
+        seed=None,
+        curator=curator,
+    )
+    silos = []
+    for task, name in enumerate(terms.silos):
+        place = folder / name
+        place.mkdir(parents=True)
+        silos.append(
+            Silo(
+                terms,
+                name,
+                own_of(federation, task),
+                place,
+                servers=ToServers(curator, name),
+                **settings,
+            )
+        )
+    return terms, silos, conduct(terms, folder / "coordinator", asking(silos), servers=curator)
+
+
+def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federation, tmp_path):
+    federation = make_federation(tasks=4)
+    privacy = tacit.Privacy(noise=1e-3)  # hardly any, so that the sum can be compared
+    asked = []
+
+    class Listening(AtOnce):
+        def ask(self, requests):
+            replies = super().ask(requests)
+            asked.extend((requests[k].kind, reply) for k, reply in replies.items())
+            return replies
+
+    method = tacit.FedAvg(lr=0.2)
+    _, silos, done = run(
+        federation, method, servers, tmp_path, asking=Listening, rounds=2, privacy=privacy
+    )
+    assert not any(reply.tensors for _, reply in asked)  # nothing but words reached the coordinator
+    assert [kind for kind, _ in asked].count("share") == 8
+    assert done.guarantee.curator is not None and done.guarantee.curator.kind == "secure"
+    assert "secret-shared" in done.guarantee.trusts
+    plain = tacit.train(
+        federation,
+        method,
+        rounds=2,
+        privacy=tacit.Privacy(noise=0.0),
+        seed=done.simulation.randomness.run_key,
+        personalise="none",
+        baselines=False,
+    )
+    board = done.simulation.board.tensors
+    for name, value in plain.simulation.board.tensors.items():
+        assert torch.allclose(board[name], value, atol=0.02)
+    log = (silos[0].folder / "log.txt").read_text()
+    assert "handed to 3 servers as shares" in log
+
+
+def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):
+    federation = headed()
+    method = tacit.FedMTL(min_peers=1)
+    curator = secure(servers, trust="replicated")
+    _, silos, done = run(federation, method, servers, tmp_path, curator=curator, rounds=2)
+    key = done.simulation.randomness.run_key
+    plain = tacit.train(
+        federation, method, rounds=2, seed=key, personalise="none", baselines=False
+    ).models(torch.arange(len(federation)))[0]
+    found = torch.stack([personal(silo) for silo in silos])
+    assert torch.allclose(found, plain, atol=1e-3)
+    assert "hides everything from the 3 servers" in str(done.guarantee)
+
+
+def test_a_silo_that_fails_in_the_middle_is_left_out_and_the_round_goes_on(
+    servers, make_federation, tmp_path
+):
+    federation = make_federation(tasks=4)
+
+    class Failing(AtOnce):
+        def ask(self, requests):
+            if next(iter(requests.values())).kind == "share" and requests.get(1) is not None:
+                requests = {task: request for task, request in requests.items() if task != 1}
+            return super().ask(requests)
+
+    privacy = tacit.Privacy(noise=1.0)
+    _, silos, done = run(
+        federation, tacit.PMTL(), servers, tmp_path, asking=Failing, rounds=1, privacy=privacy
+    )
+    assert done.simulation.board.round == 1
+    assert done.guarantee.releases == 1  # the job that failed released nothing
+    # The others were asked twice, and each counts both: it cannot know what became of the first.
+    for silo, times in zip(silos, (2, 1, 2, 2), strict=True):
+        (ledger,) = silo.folder.glob("runs/*/ledger.jsonl")
+        assert len(ledger.read_text().splitlines()) == times
+    assert "task-1 did not hand in its shares" in (tmp_path / "coordinator/log.txt").read_text()
