@@ -119,6 +119,7 @@ class RunSection(Section):
     model: str = "linear"
     device: str = "cpu"
     store: Literal["memory", "disk"] = "memory"
+    engine: Literal["simulate", "flower"] = "simulate"
     personalise: Personalise = "best"
     baselines: bool = True
     out: str | None = None

@@ -187,6 +187,14 @@ def train(
     store: Annotated[
         str | None, OPTION(help="memory, or disk for very many tasks.", rich_help_panel=RUN)
     ] = None,
+    engine: Annotated[
+        str | None,
+        OPTION(
+            help="simulate (default), or flower: the same on Ray, for which RAY_ADDRESS may name "
+            "a cluster.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     out: Annotated[Path | None, OPTION(help="Folder for the result.", rich_help_panel=RUN)] = None,
     resume: Annotated[
         Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel=RUN)
@@ -221,7 +229,7 @@ def train(
         "run": {
             "model": model, "rounds": rounds, "cohort": _cohort(cohort), "seed": seed,
             "patience": patience, "personalise": personalise, "baselines": baselines,
-            "device": device, "store": store,
+            "device": device, "store": store, "engine": engine,
             "out": None if out is None else str(out),
         },
     }  # fmt: skip

@@ -38,8 +38,11 @@ def tune(
             "the machine that tunes makes all runs by itself, so that nobody sees those that lost: "
             "leave [curator] out"
         )
-    if checked.run.patience is not None or checked.run.store == "disk":
-        raise TacitError("patience and store = 'disk' are not for tuning: leave them out")
+    asked = checked.run
+    if asked.patience is not None or asked.store == "disk" or asked.engine != "simulate":
+        raise TacitError(
+            "patience, store = 'disk' and engine = 'flower' are not for tuning: leave them out"
+        )
     folder = Path(checked.run.out or fresh_folder(f"{checked.method.name}-tuned"))
     run = tacit.tune(
         checked.data.federation(),
@@ -51,7 +54,7 @@ def tune(
         out=folder,
         progress=silent if quiet or as_json else Bar(),
         config={"data": checked.data.model_dump(by_alias=True)},
-        **checked.run.model_dump(exclude={"out", "patience", "store"}),
+        **checked.run.model_dump(exclude={"out", "patience", "store", "engine"}),
     )
     replace(folder / "config.json", checked.to_json().encode())
     show(run, folder, quiet=quiet, as_json=as_json, first=_chosen(run.config["tuning"]))

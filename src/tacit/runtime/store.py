@@ -95,6 +95,18 @@ class Store:
             self._file[every.cpu().numpy()] = rows.numpy()
             self._unsaved = []
 
+    def bring(self, task: int, folder: Path) -> None:
+        """Take over one task's state from the folder of another store, which is made like this one.
+
+        As with `put`, it counts once it is settled.
+        """
+        state = {name: torch.zeros(width) for name, width in self._columns.items()}
+        other = Store(len(self._rows), state, place="disk", folder=folder)
+        other.reopen()
+        row = other._rows[task : task + 1].clone()
+        if bool(row[0, 0]):
+            self._pending.append((torch.tensor([task]), row.to(self._rows.device)))
+
     def reopen(self) -> tuple[Board, dict[str, Any]] | None:
         """Finish what a crash interrupted; returns the last saved board and notes, if any."""
         assert self._folder is not None and self._file is not None

@@ -25,6 +25,7 @@ from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
 from tacit.runtime.attendance import Attendance
 from tacit.runtime.curator import check_curator
+from tacit.runtime.engine import FLOWER, SIMULATE, check_engine, model_name
 from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
@@ -65,6 +66,7 @@ def train(
     store: Literal["memory", "disk"] = "memory",
     out: str | Path | None = None,
     resume: bool = False,
+    engine: Literal["simulate", "flower"] = "simulate",
     progress: Progress | None = None,
     config: dict[str, Any] | None = None,
 ) -> Run:
@@ -97,6 +99,10 @@ def train(
     out : folder for ledger, checkpoint, result, models and report; a private run without a seed
         always has one (default `runs/<method>-<time>`), because its ledger must survive
     resume : go on with the run in `out`
+    engine : "simulate" trains all tasks in this process; "flower" makes the same run on Flower's
+        simulation engine, with every task a silo at Ray's workers: on the cluster that RAY_ADDRESS
+        names (then `out` must be on a file system that all its machines share), otherwise on the
+        cores of this machine. It needs `tacit[ray]`, a model and a method by name, and CPUs
     progress : what shows that something happens; by default a bar where there is a terminal
     config : further settings to keep with the result
     """
@@ -106,6 +112,8 @@ def train(
     check(federation, method, rounds, patience, privacy, personalise)
     check_channel(method, server, attendance)
     check_curator(federation, method, curator, privacy, seed)
+    unable = {"patience": patience, "attendance": attendance, "curator": curator}
+    check_engine(engine, method, model, privacy, compute, **unable)
     booked = privacy is None or isinstance(privacy, Prepaid)
     if out is None and seed is None and not booked:
         out = fresh_folder(name_of(method))
@@ -117,6 +125,7 @@ def train(
     settings |= {"personalise": personalise, "server": asdict(server) if server else None}
     settings |= {"attendance": attendance.to_json()} if attendance else {}
     settings |= {"curator": curator.to_json()} if curator else {}
+    settings |= {"engine": engine} if engine != SIMULATE else {}
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
     key = _key_of(folder, settings | fingerprint, resume)
     randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
@@ -133,12 +142,22 @@ def train(
     elif folder is not None:  # only now: a run that could not start leaves its folder free
         content = {"settings": settings | fingerprint, "key": randomness.run_key}
         replace(folder / "checkpoint" / SETTINGS, json.dumps(content, indent=2).encode())
-    with progress.rounds(type(method).__name__, rounds) as on_round:
-        simulation.run(
-            patience=patience,
-            epsilon=epsilon_so_far(simulation, privacy, rounds),
-            on_round=on_round,
-        )
+    if engine == FLOWER:
+        from tacit.runtime.flower.simulation import run_on_flower  # needs tacit[ray]
+        from tacit.runtime.silos.terms import terms_of
+
+        terms = terms_of(
+            federation, method, model=model_name(model) or "", rounds=rounds, cohort=cohort,
+            privacy=privacy, server=server, seed=seed,
+        )  # fmt: skip
+        run_on_flower(simulation, terms, folder, randomness.run_key, progress)
+    else:
+        with progress.rounds(type(method).__name__, rounds) as on_round:
+            simulation.run(
+                patience=patience,
+                epsilon=epsilon_so_far(simulation, privacy, rounds),
+                on_round=on_round,
+            )
     return finish(
         simulation, privacy, sampler, settings,
         personalise=personalise, baselines=baselines, folder=folder, progress=progress,
