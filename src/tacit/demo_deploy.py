@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tacit.data.folders import VARIABLE, find
 from tacit.data.heart import ECG, HOSPITALS, PAIN, hospital_tables
 from tacit.errors import TacitError
 from tacit.runtime.flower.trial import Trial
@@ -35,8 +36,9 @@ from tacit.runtime.silos.personal import REPORT
 from tacit.secure.job import COORDINATOR
 
 MADE, NEW = "demo.json", "new-patients.csv"
-LOOK, STUCK = 0.5, 120.0
-"""Seconds between looks at the run, and without a step forward until it is given up."""
+LOOK, PATIENCE, STUCK = 0.5, 120.0, 180.0
+"""Seconds between looks at the run; that a hospital has to answer in, which on a busy machine is
+long to start up; and without any step forward until the demo is given up."""
 SIZES = dict(zip(HOSPITALS, (303, 294, 123, 200), strict=True))
 """Patients of a stand-in: as many as the hospital has."""
 INPUTS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "thalach", "restecg")
@@ -103,7 +105,7 @@ def run_demo(out: Path, rounds: int) -> None:
             write_table(files[name], table)
         patients = stand_in(5, np.random.default_rng(0), shift=0.0)
         write_table(out / NEW, {name: patients[name] for name in INPUTS})
-        with Trial(out, agreed(rounds), files) as trial:
+        with Trial(out, agreed(rounds), files, patience=PATIENCE) as trial:
             _watch(trial, screen)
         _show(out, trial, screen)
     seconds = time.monotonic() - began
@@ -113,13 +115,15 @@ def run_demo(out: Path, rounds: int) -> None:
 def demo_tables() -> tuple[dict[str, dict[str, np.ndarray]], str]:
     """The real hospitals if their files are there; otherwise stand-ins, and that is said."""
     try:
-        tables = hospital_tables()
-    except TacitError as why:
+        folder = find("heart", None, ("heart",))
+    except TacitError:
         rng = np.random.default_rng(0)
-        shifts = (-0.2, -0.6, 2.5, 1.0)  # some hospitals see the ill only
+        shifts = (-0.2, -0.6, 2.5, 1.0)  # two hospitals see few who are well
         made = zip(SIZES.items(), shifts, strict=True)
         tables = {name: stand_in(count, rng, shift) for (name, count), shift in made}
-        return tables, f"STAND-IN data, made up here, not patients ({why})"
+        where = f"set {VARIABLE} to the folder that holds heart/ for the real ones"
+        return tables, f"STAND-IN data, made up here: no patients ({where})"
+    tables = hospital_tables(folder)
     patients = sum(len(table["disease"]) for table in tables.values())
     return tables, f"real data: {patients} patients of four hospitals (UCI heart disease)"
 
@@ -223,7 +227,8 @@ def _watch(trial: Trial, screen: Console) -> None:
         moved, last = time.monotonic(), None
         while waiting := [n for n, p in trial.processes.items() if p.poll() is None]:
             ended = [name for name in trial.processes if name not in waiting]
-            trial.wait(*ended)  # complains if one of them failed
+            if ended:
+                trial.wait(*ended)  # complains if one of them failed
             round = _read(status)["round"] if status.exists() else None
             if (round, ended) != last:
                 moved, last = time.monotonic(), (round, ended)

@@ -39,7 +39,7 @@ def keys(
 @app.command()
 def demo(
     out: Annotated[Path, OPTION(help="Folder for all parties.")] = Path("runs/deploy-demo"),
-    rounds: Annotated[int, OPTION(help="Number of rounds.")] = 20,
+    rounds: Annotated[int, OPTION(help="Number of rounds.")] = 10,
 ) -> None:
     """One coordinator and four hospitals, as processes with TLS and registered keys, offline."""
     from tacit.demo_deploy import run_demo
