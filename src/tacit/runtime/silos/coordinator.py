@@ -227,6 +227,8 @@ class Coordinated(_Coordinating):
             vector = reply.tensors["sent"].unsqueeze(0)
             if self._too_long(vector, self.channel):
                 self.asking.exclude(self.asking.terms.silos[task], "is longer than the clip")
+            elif not bool(acceptable(vector)):  # without privacy nothing is clipped
+                self.asking.exclude(self.asking.terms.silos[task], "is too long for any sum")
             else:
                 collection.add_bounded(vector)
 
