@@ -288,5 +288,12 @@ def test_the_page_of_a_run_that_promises_nothing():
     assert ">alone<" not in text
     seeded = page(a_report(guarantee={"private": False, "seeded": True}), [])
     assert 'class="figures void"' in seeded and "Reproducible, not private" in seeded
+    for chosen, words in (
+        ("trained alone", "did not help here"),
+        ("own model as it is", "is what the rounds left here"),
+        ("own model, fine-tuned", "went on from what the rounds left here"),
+        ("billboard, fine-tuned, mean 0.1", "went on from what was published"),
+    ):
+        assert words in page(a_report(chosen=chosen), [])
     broken = page(a_report(personal={"accuracy": None, "loss": None}), [])
     assert "–" in broken

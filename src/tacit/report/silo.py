@@ -36,10 +36,12 @@ OWN = (
 ENDED = {
     "trained alone": "what the others contributed did not help here, so it is the model that this "
     "silo trains by itself",
-    "billboard": "it begins with what was published to everybody",
-    "own model": "it begins with the model that the rounds left here",
+    "billboard as it is": "it is what was published to everybody",
+    "billboard": "it went on from what was published to everybody",
+    "own model as it is": "it is what the rounds left here",
+    "own model": "it went on from what the rounds left here",
 }
-"""What a personal model was made from, by the first words of what was chosen."""
+"""What a personal model was made from, by how the words for it begin; the longer ones first."""
 _SENT = re.compile(r"contribution of round \d+: \d+ numbers")
 _SPENT = re.compile(r"ε=\S+ of \S+ spent \([^)]*\)")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)")
@@ -194,7 +196,9 @@ def _bars(
             )  # fmt: skip
         ax.set_yticks(range(len(values)), [name for name, _ in entries])
         ax.set_ylim(len(values) - 0.5, -0.5)
-        ax.set_xlim(0, 100 if kind.percent else 1.25 * max(drawn) or 1.0)
+        ax.set_xlim(0, 1.2 * (100 if kind.percent else max(drawn)) or 1.0)  # room for the number
+        if kind.percent:
+            ax.set_xticks(range(0, 101, 20))
         ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
         ax.grid(False, axis="y")
         ax.set_xlabel(f"{kind.axis}, {kind.better}")
