@@ -42,6 +42,7 @@ name = "pmtl"
 epsilon = 4.0
 [run]
 rounds = {rounds}
+model = "{model}"
 {seed}
 """
 
@@ -53,13 +54,10 @@ def main() -> None:
     given.add_argument("--seed", type=int, default=0, help="of the moments and victims")
     given.add_argument("--unseeded", action="store_true", help="noise from the operating system")
     settings = given.parse_args()
-    columns = "\n".join(f"x{k} = {{ range = [-10, 10] }}" for k in range(COLUMNS))
-    text = TERMS.format(
-        columns=columns, rounds=settings.rounds, seed="" if settings.unseeded else "seed = 1"
-    )
+    text = terms_text(settings.rounds, seeded=not settings.unseeded)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tables = _tables(folder)
+        tables = tables_in(folder)
         began = time.monotonic()
         with Trial(folder / "calm", text, tables) as calm:
             calm.start()
@@ -74,7 +72,15 @@ def main() -> None:
         _compare(calm, killed, settings.rounds, settings.unseeded)
 
 
-def _tables(folder: Path) -> dict[str, Path]:
+def terms_text(rounds: int, *, seeded: bool = True, model: str = "linear") -> str:
+    """What the silos agree on."""
+    columns = "\n".join(f"x{k} = {{ range = [-10, 10] }}" for k in range(COLUMNS))
+    seed = "seed = 1" if seeded else ""
+    return TERMS.format(columns=columns, rounds=rounds, seed=seed, model=model)
+
+
+def tables_in(folder: Path) -> dict[str, Path]:
+    """A made-up table for each silo."""
     draw = np.random.default_rng(0)
     truth, tables = draw.normal(size=COLUMNS), {}
     for silo in SILOS:
