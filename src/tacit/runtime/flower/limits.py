@@ -13,6 +13,8 @@ PART = 5 << 20
 """Flower cuts arrays into parts of so many bytes."""
 LARGEST = PART + (1 << 20)
 """No honest request has a larger body."""
+CLOSE = {"connection": "close"}
+"""Whoever is turned away is not listened to any further."""
 SMALL_PARTS = 8
 """Parts of a message that hold no numbers."""
 
@@ -56,13 +58,13 @@ class OnlyFleet:
         host = (scope.get("client") or ("somebody",))[0]
         if not scope["path"].startswith(FLEET):
             self._strangers.turned_away(f"a request from {host} that no silo makes")
-            await PlainTextResponse("not found", 404)(scope, receive, send)
+            await PlainTextResponse("not found", 404, CLOSE)(scope, receive, send)
             return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         size = int(declared) if declared.isdigit() else LARGEST + 1
         if size > LARGEST:
             self._strangers.turned_away(f"a message of {size:,} bytes from {host}")
-            await PlainTextResponse("too large", 413)(scope, receive, send)
+            await PlainTextResponse("too large", 413, CLOSE)(scope, receive, send)
             return
         seen = 0
 
@@ -75,33 +77,59 @@ class OnlyFleet:
                 return {"type": "http.disconnect"}
             return message
 
-        await self._app(scope, limited, send)
+        async def closing(message: Any) -> None:
+            if seen > LARGEST and message["type"] == "http.response.start":
+                headers = [(name.encode(), value.encode()) for name, value in CLOSE.items()]
+                message = message | {"status": 413, "headers": [*message["headers"], *headers]}
+            await send(message)
+
+        await self._app(scope, limited, closing)
 
 
 class Honest:
     """The innermost layer: a node speaks for itself only, in messages of a bounded size."""
 
     def __init__(
-        self, app: Any, names: Mapping[int, str], limits: Limits, strangers: Strangers
+        self,
+        app: Any,
+        names: Mapping[int, str],
+        limits: Limits,
+        strangers: Strangers,
+        waiting: Callable[[str], bool],
     ) -> None:
-        self._app, self._names = app, names
+        """`waiting` knows whether a request of this name was made."""
+        self._app, self._names, self._waiting = app, names, waiting
         self._limits, self._strangers = limits, strangers
+        self._replied: set[str] = set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].endswith("/push-messages"):
             message = scope.get("state", {}).get("protobuf_request")
-            why = _dishonest(message, self._limits.parts)
+            why = "" if message is None else self._refusal(message)  # None is nobody's, and fails
             if why:
-                name = "a node" if message is None else self._names[message.node.node_id]
-                self._strangers.blame(name, why)
                 await JSONResponse({"detail": why}, 400)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
+    def _refusal(self, message: Any) -> str:
+        name, why = self._names[message.node.node_id], _dishonest(message, self._limits.parts)
+        if why:
+            self._strangers.blame(name, why)
+            return why
+        number = message.messages_list[0].metadata.reply_to_message_id
+        if number in self._replied:  # Flower would make room for what a second one brings
+            self._strangers.turned_away(f"a second reply of {name} to one request")
+            return "was replied to before"
+        if self._waiting(number):
+            self._replied.add(number)
+        return ""
+
 
 def _dishonest(message: Any, most: int) -> str:
-    if message is None or len(message.messages_list) != 1 or len(message.message_object_trees) != 1:
+    if len(message.messages_list) != 1 or len(message.message_object_trees) != 1:
         return "does not hold one reply"
+    if message.message_object_trees[0].object_id != message.messages_list[0].metadata.message_id:
+        return "does not hold the reply that it names"
     if message.messages_list[0].metadata.src_node_id != message.node.node_id:
         return "speaks for another silo"
     waiting, count = [message.message_object_trees[0]], 0

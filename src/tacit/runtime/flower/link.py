@@ -19,11 +19,12 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, Metadata, RecordDict
+from flwr.app.message import make_message
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
 from flwr.serverapp import ServerApp
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
-from flwr.supercore.error import http_error_translator
+from flwr.supercore.error import FlowerError, http_error_translator
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.protobuf.translation import ProtobufTranslationMiddleware
@@ -73,7 +74,13 @@ class Link:
             Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
             Middleware(ProtobufTranslationMiddleware),
             Middleware(NodeAuthMiddleware),
-            Middleware(Honest, names=names, limits=self.limits, strangers=strangers),
+            Middleware(
+                Honest,
+                names=names,
+                limits=self.limits,
+                strangers=strangers,
+                waiting=lambda number: number in self.state.message_ins_store,
+            ),
         ]
         self._app = FastAPI(middleware=layers, docs_url=None, redoc_url=None, openapi_url=None)
         self._app.include_router(fleet_router)
@@ -107,6 +114,7 @@ class Link:
                 raise TacitError(f"there is no {path}: make it with `tacit deploy keys`")
         config = uvicorn.Config(
             self._app, host=self._host, port=self._port, log_level="critical", access_log=False,
+            ws="none",  # a second way in that nobody needs
             ssl_certfile=str(certificate), ssl_keyfile=str(key),
         )  # fmt: skip
         return uvicorn.Server(config)
@@ -154,7 +162,20 @@ class LocalGrid(HttpGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Replies that have arrived whole: Flower would wait for the rest, and for nobody else."""
         whole = [number for number in message_ids if self._whole(number)]
-        return super().pull_messages(whole) if whole else []
+        return [message for number in whole for message in self._pulled(number)]
+
+    def _pulled(self, number: str) -> list[Message]:
+        """The reply to this request; an empty one for what Flower cannot put together."""
+        try:
+            found = list(super().pull_messages([number]))
+            if all(message.metadata.reply_to_message_id == number for message in found):
+                return found
+        except FlowerError:
+            raise
+        except Exception:  # of any kind: whoever sent the parts chose them
+            pass
+        about = Metadata(0, "", 0, 0, number, "", 0.0, 0.0, "train")
+        return [make_message(metadata=about, content=RecordDict())]
 
     def _whole(self, number: str) -> bool:
         reply = self._state.message_ins_id_to_message_res_id.get(number)

@@ -58,6 +58,8 @@ from tacit.runtime.store import replace
 SOONEST, LATEST, SLOWER = 0.05, 1.0, 1.3
 """Seconds between looks for work: soon after the last, then ever less often."""
 RECONNECT = 0.5
+LOST = (httpx.HTTPError, ObjectPullError, ObjectPushError, OSError)
+"""What a lost connection raises."""
 NODE = "node.id"
 
 
@@ -88,7 +90,7 @@ class Node:
                     self._say(f"connected to {self._address}")
                     lost = ""
                     self._serve(client, node)
-            except (httpx.HTTPError, ObjectPullError, ObjectPushError, OSError) as error:
+            except LOST as error:
                 why = _reason(error)
                 if why != lost:  # once for each cause, not for each attempt
                     lost = why
@@ -136,16 +138,28 @@ class Node:
     def _serve(self, client: FleetHttpClient, node: NodeId) -> None:
         pause = SOONEST
         while not self.stop.is_set():
-            message = _pulled(client, node)
-            if message is None:
+            reply = self._reply(client, node)
+            if reply is None:
                 self.stop.wait(pause)
                 pause = min(LATEST, pause * SLOWER)
                 continue
             pause = SOONEST
-            run = message.metadata.run_id
-            context = Context(run, node.node_id, {}, RecordDict(), {})
-            _push(client, node, self._app(message, context))
+            _push(client, node, reply)
             self.after()
+
+    def _reply(self, client: FleetHttpClient, node: NodeId) -> Message | None:
+        """The answer to what is asked; None for nothing, and for what cannot be read."""
+        try:
+            message = _pulled(client, node)
+            if message is None:
+                return None
+            run = message.metadata.run_id
+            return self._app(message, Context(run, node.node_id, {}, RecordDict(), {}))
+        except LOST:
+            raise
+        except Exception as error:  # of any kind: whoever sent it chose it
+            self._say(f"{self._address} sent what is no request ({type(error).__name__})")
+            return None
 
 
 def _heartbeat(client: FleetHttpClient, node: NodeId, over: threading.Event) -> None:
@@ -196,7 +210,8 @@ def _push(client: FleetHttpClient, node: NodeId, reply: Message) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         code = error.response.status_code
-        known = {401: "this silo's key is not registered there", 413: "the message is too large"}
+        unknown = "this silo's key is not registered there"  # 412 before it ever was connected
+        known = {401: unknown, 412: unknown, 413: "the message is too large"}
         return known.get(code, f"the coordinator answered {code}")
     if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error):
         return "its certificate is not signed by our ca.pem, or is for another name"
