@@ -135,6 +135,9 @@ def test_a_private_run_without_a_seed_books_each_round_once(here, make_federatio
         lines = path.read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["round"] for line in lines] == [0, 1, 2, 3]
     assert (tmp_path / "report.html").exists()
+    begun = [tmp_path / "checkpoint" / "settings.json", tmp_path / "flower/coordinator/run.json"]
+    first, second = (json.loads(path.read_text(encoding="utf-8"))["key"] for path in begun)
+    assert first == second
 
 
 def test_methods_whose_tasks_settle_by_themselves(here, make_federation):

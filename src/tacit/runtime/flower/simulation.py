@@ -120,10 +120,12 @@ class VirtualSilos:
             for message in found:
                 waiting.discard(message.metadata.reply_to_message_id)
                 if message.has_error():
-                    said = (message.error.reason or "no reason given").splitlines()[0]
+                    said = (message.error.reason or "it did not say why").splitlines()[0]
+                    said = said.split(":<'")[-1].rstrip(".")  # after the kind of exception
                     raise TacitError(
-                        f"a worker of Ray failed ({said}): if the machine has memory left, go on "
-                        "with resume=True (--resume)"
+                        f"a worker of Ray failed ({said}): look for "
+                        "what ended it, such as a lack of memory, and go on with resume=True "
+                        "(--resume)"
                     )
                 yield message
             last = time.monotonic() if found else last
