@@ -131,7 +131,8 @@ def _read(path: Path) -> bytes:
 
 
 def _folder(path: Path) -> None:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (path.parent, path):  # `mode` is for the last one only
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _put(path: Path, content: bytes) -> None:

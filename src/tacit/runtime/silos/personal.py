@@ -7,6 +7,8 @@ rows as often as it likes. The model lies beside the data and outlives the run.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +83,8 @@ def _report(
         "measured_on": part,
         "score": name,
         "higher_is_better": higher,
-        "personal": scores.overall,
-        "alone": None if alone is None else alone.overall,
+        "personal": _finite(scores.overall),
+        "alone": None if alone is None else _finite(alone.overall),
         "chosen": chosen,
         "spent": work.spent,
         "numbers": size if work.exchanges else simulation.channel.bounded_size(size),
@@ -101,6 +103,11 @@ def _promised(work: Work, simulation: Simulation) -> Guarantee:
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
         personal_is_public=method.personal_is_public, curator=simulation.curated,
     )  # fmt: skip
+
+
+def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """A score that cannot be computed is none: JSON has no other word for it."""
+    return {k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()}
 
 
 def _alone(simulation: Simulation, work: Work, own: Own) -> Federation:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from tacit.methods import ExchangeMethod, OnBillboard
 from tacit.runtime.silos.terms import Terms
 
+UNKNOWN = {
+    "add-remove": "this silo takes part or not",
+    "replace": "this silo has these rows or others",
+}
+"""What nobody else can tell."""
+
 
 def what_leaves(terms: Terms) -> list[str]:
     """One sentence each, from the terms alone."""
@@ -26,7 +32,7 @@ def what_leaves(terms: Terms) -> list[str]:
         )
         lines.append(
             f"all other silos together learn no more than {promise} allows "
-            f"(δ={privacy.delta_for(len(terms.silos)):.3g}, {privacy.neighbours} one silo)"
+            f"(δ={privacy.delta_for(len(terms.silos)):.3g}), whether {UNKNOWN[privacy.neighbours]}"
         )
     else:
         lines.append("contributions leave without bound or noise: everybody may learn from sums")
@@ -34,4 +40,5 @@ def what_leaves(terms: Terms) -> list[str]:
         lines.append("the run has a seed: it is reproducible, and therefore not private")
     if terms.metrics:
         lines.append("a score and a loss leave once, bounded, and are released with noise")
-    return [*lines, "rows, losses and the personal model never leave"]
+    kept = "rows and losses" if isinstance(method, ExchangeMethod) else "rows, losses, its model"
+    return [*lines, f"{kept} never leave"]
