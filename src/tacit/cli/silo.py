@@ -120,9 +120,9 @@ def personalise(folder: Folder) -> None:
     console, name = Console(soft_wrap=True), report["score"]
     console.print(f"[bold]Model[/bold]   {escape(report['chosen'])}, in {folder / 'model'}")
     where = f"on {report['measured_on']} rows"
-    console.print(f"[bold]Here[/bold]    {name} {report['personal'][name]:.4g} {where}")
+    console.print(f"[bold]Here[/bold]    {name} {_number(report['personal'][name])} {where}")
     if report["alone"] is not None:
-        console.print(f"[bold]Alone[/bold]   {name} {report['alone'][name]:.4g} {where}")
+        console.print(f"[bold]Alone[/bold]   {name} {_number(report['alone'][name])} {where}")
     console.print(f"[bold]Report[/bold]  {escape(str(folder / PAGE))}")
 
 
@@ -146,6 +146,10 @@ def predict(
     names = np.array([federation.names[0]] * len(values))
     write_predictions(out, names, values, federation.schema, federation.labels)
     Console().print(f"{len(values)} predictions in {out}", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "cannot be computed" if value is None else f"{value:.4g}"
 
 
 def _say(line: str) -> None:
