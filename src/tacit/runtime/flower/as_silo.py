@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,13 +27,11 @@ def run_silo(
         site.personalise(progress)
         if once:
             return
-    over = threading.Event()
+    answered: list[str] = []
 
     def answer(context: Context, request: Request) -> Reply:
         reply = silo.answer(request)
-        ended = request.kind == ("measure" if site.terms.metrics else "finish")
-        if ended and reply.state == "done":
-            over.set()
+        answered[:] = [request.kind] if reply.state == "done" else []
         return reply
 
     node = Node(
@@ -45,16 +42,15 @@ def run_silo(
         folder,
         say,
     )
-    node.after = lambda: _finished(site, node, over, once, progress)
+    node.after = lambda: _finished(site, node, answered, once, progress)
     node.run()
 
 
-def _finished(
-    site: Site, node: Node, over: threading.Event, once: bool, progress: Progress
-) -> None:
-    """The silo's own step, when the coordinator has its answer and needs it no more."""
-    if over.is_set():
-        over.clear()
+def _finished(site: Site, node: Node, answered: list[str], once: bool, progress: Progress) -> None:
+    """The silo's own step, when the coordinator has its answer and may need it no more."""
+    if "finish" in answered:
         site.personalise(progress)
-        if once:
-            node.stop.set()
+        node.until_lost = once
+    last = "measure" if site.terms.metrics else "finish"
+    if once and last in answered:
+        node.stop.set()

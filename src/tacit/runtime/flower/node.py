@@ -80,6 +80,8 @@ class Node:
         self.stop = threading.Event()
         self.after: Callable[[], None] = lambda: None
         """Called when an answer has left."""
+        self.until_lost = False
+        """Whether a lost connection is the end: the coordinator has nothing more to ask."""
 
     def run(self) -> None:
         """Answer the coordinator until `stop` is set, however often the connection is lost."""
@@ -91,6 +93,8 @@ class Node:
                     lost = ""
                     self._serve(client, node)
             except LOST as error:
+                if self.until_lost:
+                    return
                 why = _reason(error)
                 if why != lost:  # once for each cause, not for each attempt
                     lost = why

@@ -10,6 +10,7 @@ import math
 import re
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
 from tacit.methods import BillboardMethod, Method, OnBillboard
@@ -22,6 +23,10 @@ from tacit.runtime.silos.terms import Terms, differences
 RUN = re.compile(r"[0-9a-f]{32}")
 SLACK = 1e-6
 """Relative; numbers that went through JSON and single precision may be off by less."""
+
+
+UNLIKELY = 1e-9
+"""What is less likely than this under the agreed sampling was not drawn by it."""
 
 
 class Refused(Exception):
@@ -89,6 +94,16 @@ def check_spread(agreed: Terms, channel: Channel, request: Request) -> None:
     spread = channel.noise_at(min(request.round, agreed.rounds - 1))
     if not math.isclose(request.spread, spread, rel_tol=SLACK):
         raise Refused(f"a spread of {request.spread:g} was told, but it is {spread:g}")
+
+
+def check_often(asked: int, rounds: int, rate: float) -> None:
+    """Refuse to be in more cohorts than the agreed sampling explains: secrecy of cohorts is paid
+    for with less noise, and one who is always asked has none of it."""
+    chance = float(binom.sf(asked - 1, rounds, min(rate, 1.0)))
+    if chance < UNLIKELY:
+        raise Refused(
+            f"this silo was asked in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
+        )
 
 
 def check_leaving(vector: Tensor, size: int, *, bounded: bool) -> Tensor:

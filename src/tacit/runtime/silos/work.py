@@ -46,6 +46,8 @@ class Last(NamedTuple):
     phase: str
     asked: str
     """Names what was asked for: the same request again has the same."""
+    times: int
+    """How often this silo was in a cohort so far."""
     tensors: Mapping[str, Tensor]
 
 
@@ -130,9 +132,9 @@ class Work:
     def last(self) -> Last:
         found = self.simulation.store.reopen()
         if found is None:
-            return Last(-1, "nothing", "", {})
+            return Last(-1, "nothing", "", 0, {})
         board, notes = found
-        return Last(board.round, notes["phase"], notes["asked"], board.tensors)
+        return Last(board.round, notes["phase"], notes["asked"], notes["times"], board.tensors)
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """The silo's contribution, how many rows it trained on, and whether it is a repetition."""
@@ -148,6 +150,9 @@ class Work:
             raise Refused(
                 f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
             )
+        channel, times = self.simulation.channel, last.times + 1
+        rate = channel.sampler.expected(channel.tasks) / channel.tasks
+        guard.check_often(times, request.round + 1, rate)
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
@@ -156,7 +161,7 @@ class Work:
         size = self.simulation.contribution_size
         size = size if self.exchanges else self.simulation.channel.bounded_size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
-        self._save(request, "trained", asked, states, vector)
+        self._save(request, "trained", asked, states, vector, times)
         return vector, rows, False
 
     def receive(self, request: Request) -> bool:
@@ -184,7 +189,7 @@ class Work:
         own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
         public = self._public(request, board)
         states = simulation.received(public, self._chosen, own, answer.unsqueeze(0))
-        self._save(request, "received", last.asked, states, last.tensors["sent"])
+        self._save(request, "received", last.asked, states, last.tensors["sent"], last.times)
 
     def finish(self, request: Request) -> bool:
         """Keep the last billboard, and take the method's own last step."""
@@ -199,7 +204,8 @@ class Work:
         if simulation.method.settles:
             public = self._public(request, simulation.shown_of(board))
             states = simulation.settled(public, self._chosen)
-        self._save(request, "finished", _name(request), states, last.tensors.get("sent"))
+        sent = last.tensors.get("sent")
+        self._save(request, "finished", _name(request), states, sent, last.times)
         return False
 
     def measured(self, scores: Tensor) -> Tensor:
@@ -268,14 +274,21 @@ class Work:
         return board.tensors, torch.tensor(request.round), torch.tensor(request.spread)
 
     def _save(
-        self, request: Request, phase: str, asked: str, states: State | None, sent: Tensor | None
+        self,
+        request: Request,
+        phase: str,
+        asked: str,
+        states: State | None,
+        sent: Tensor | None,
+        times: int,
     ) -> None:
         store, board = self.simulation.store, self._kept_board(request)
         if states is not None:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
-        store.settle(Board(kept, request.round), {"phase": phase, "asked": asked}, save=True)
+        notes = {"phase": phase, "asked": asked, "times": times}
+        store.settle(Board(kept, request.round), notes, save=True)
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
         told = request.kind in ("train", "finish")
