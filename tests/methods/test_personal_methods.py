@@ -111,7 +111,7 @@ def test_ppsgd_reaches_every_task_and_equals_fedavg_without_a_personal_part(make
 def test_every_method_trains_privately_with_a_guarantee(make_federation, name):
     kind, federation = METHODS[name], make_federation(kind="binary")
     trained = issubclass(kind, TrainedMethod)
-    method = kind(batch=6) if trained else kind()
+    method = kind(batch=6, local_steps=2) if trained else kind()
     federation = federation.clustered(["a", "b"] * 6)
     private = {"privacy": Privacy(noise=6.0), "cohort": 0.5}
     finished = run(federation, method, model="mlp" if trained else "linear", **private)

@@ -150,7 +150,7 @@ def test_every_kind_of_method_and_network_personalises(make_federation):
     federation = make_federation(kind="multiclass", seed=3).clustered(["a", "b"] * 6)
     net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
     for name in ("related", "fedrep", "naive", "local"):
-        method = tacit.methods.METHODS[name](batch=6)
+        method = tacit.methods.METHODS[name](batch=6, local_steps=2)
         finished = run(federation, method, model=net, rounds=3)
         assert kept(finished).isfinite().all()
         assert len(finished.personalised.chosen) == 12

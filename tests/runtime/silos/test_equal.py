@@ -15,7 +15,12 @@ from tests.exchange.federations import headed
 from tests.runtime.silos.direct import Direct, personal, silos_of
 
 EXCHANGE = ("fedmtl", "fedamp", "fedfomo", "mocha")
-SETTINGS = {"pmtl": {"clip_quantile": 0.5}, "related": {}, "mpmtl": {"clip": 2.0}}
+SETTINGS = {
+    "pmtl": {"clip_quantile": 0.5},
+    "mpmtl": {"clip": 2.0},
+    "pfedme": {"local_steps": 2, "inner_steps": 2},
+    "fedrep": {"local_steps": 2, "head_steps": 2},
+}
 
 
 def across(federation, method, folder, **settings):

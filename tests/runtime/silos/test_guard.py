@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import tacit
 from tacit.privacy.channel import CLIP_STEP
-from tacit.runtime.silos.guard import Refused, check_leaving
+from tacit.runtime.silos.guard import Refused, check_leaving, check_often
 from tacit.runtime.silos.messages import Unreadable
 from tests.exchange.federations import headed
 from tests.runtime.silos.asked import Asked, agreed, federation_of, run_name, vector
@@ -296,3 +297,24 @@ def test_a_run_that_promises_nothing_can_end(federation, tmp_path):
     vector(asked.ask(round=0))
     assert asked.ask(kind="finish", round=3).state == "done"
     assert "ε=∞ of inf spent" in asked.log
+
+
+def test_a_silo_that_is_asked_in_every_round_of_a_sampled_run_refuses(federation, tmp_path):
+    """Half of 40 rounds were agreed: 30 in a row have a chance below one in a thousand million."""
+    terms = agreed(federation, cohort=0.5, rounds=40)
+    always = Asked(terms, federation, tmp_path)
+    states = [always.ask(round=round).state for round in range(30)]
+    assert states == ["done"] * 29 + ["refused"]
+    assert max(always.booked()) == 28
+    assert "asked in 30 of 30 rounds, but 0.5 of them were agreed" in always.log
+
+
+def test_a_silo_that_is_drawn_as_agreed_is_never_too_often_asked():
+    draw = np.random.default_rng(0)
+    for rate in (0.1, 0.5, 0.9, 1.0):
+        for _ in range(20):
+            asked = 0
+            for round in range(200):
+                asked += draw.random() < rate
+                if asked:
+                    check_often(asked, round + 1, rate)
