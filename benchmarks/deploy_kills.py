@@ -37,9 +37,8 @@ labels = ["0", "1"]
 [data.columns]
 {columns}
 [method]
-name = "pmtl"
-[privacy]
-epsilon = 4.0
+name = "{method}"
+{privacy}
 [run]
 rounds = {rounds}
 model = "{model}"
@@ -72,11 +71,14 @@ def main() -> None:
         _compare(calm, killed, settings.rounds, settings.unseeded)
 
 
-def terms_text(rounds: int, *, seeded: bool = True, model: str = "linear") -> str:
-    """What the silos agree on."""
+def terms_text(
+    rounds: int, *, seeded: bool = True, model: str = "linear", method: str = "pmtl"
+) -> str:
+    """What the silos agree on; methods on the exchange have no privacy."""
     columns = "\n".join(f"x{k} = {{ range = [-10, 10] }}" for k in range(COLUMNS))
-    seed = "seed = 1" if seeded else ""
-    return TERMS.format(columns=columns, rounds=rounds, seed=seed, model=model)
+    given = {"seed": "seed = 1" if seeded else "", "model": model, "method": method}
+    given["privacy"] = "" if method == "fedmtl" else "[privacy]\nepsilon = 4.0"
+    return TERMS.format(columns=columns, rounds=rounds, **given)
 
 
 def tables_in(folder: Path) -> dict[str, Path]:

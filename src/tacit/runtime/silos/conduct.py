@@ -106,7 +106,7 @@ def conduct(
         simulation.run(epsilon=epsilon, on_round=after)
     diary.write(simulation.stopped or f"all {simulation.board.round} rounds are over")
     finished = tuple(terms.silos[task] for task in sorted(simulation.finish()))
-    scores = _scores(simulation, diary) if terms.metrics else None
+    scores = _scores(simulation, folder, diary) if terms.metrics else None
     done = Conducted(simulation, promised(simulation), finished, scores)
     _write(done, folder)
     write_status(simulation, epsilon(simulation.channel.ledger.before(terms.rounds)), over=True)
@@ -212,7 +212,12 @@ def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
     )
 
 
-def _scores(simulation: Coordinated | CoordinatedExchange, diary: Diary) -> dict[str, float] | None:
+def _scores(
+    simulation: Coordinated | CoordinatedExchange, folder: Path, diary: Diary
+) -> dict[str, float] | None:
+    path = folder / RESULT
+    if path.exists():  # the run was over before: what was released once is not released again
+        return json.loads(path.read_text(encoding="utf-8"))["scores"]
     try:
         return simulation.measured()
     except BudgetSpent as reason:

@@ -1,0 +1,70 @@
+"""The same seeded run three times: simulated, on Flower's simulation engine, and as processes.
+
+    python benchmarks/deploy_equal.py
+
+Four silos with made-up tables. Processes are those of `tacit coordinator run` and `tacit silo run`,
+over TLS with registered keys. Compared are the personal models as the method leaves them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import torch
+
+import tacit
+from deploy_kills import SILOS, tables_in, terms_text
+from tacit.runtime.flower.trial import Trial
+from tacit.runtime.silos.site import Site
+from tacit.runtime.silos.table import own_rows
+
+METHODS = {"pmtl": 20, "fedavg": 20, "prior": 1, "mpmtl": 5, "fedmtl": 10}
+"""With how many rounds; `prior` is the one-shot private covariance."""
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--without-ray", action="store_true")
+    settings = given.parse_args()
+    print("largest difference of a parameter from the simulation's, all silos")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tables = tables_in(folder)
+        for method, rounds in METHODS.items():
+            text = terms_text(rounds, method=method)
+            with Trial(folder / method, text, tables) as trial:
+                trial.start()
+                trial.wait(seconds=300)
+            terms = trial.terms
+            rows = {k: own_rows(terms, silo, tables[silo]) for k, silo in enumerate(SILOS)}
+            alike = {
+                "model": terms.model, "rounds": rounds, "privacy": terms.made_privacy(), "seed": 1,
+                "personalise": "none", "baselines": False,
+            }  # fmt: skip
+            federation = terms.federation(rows)
+            expected = _models(tacit.train(federation, terms.made_method(), **alike))
+            found = {"processes": torch.stack([_left(trial.folder / silo) for silo in SILOS])}
+            if not settings.without_ray:
+                on_ray = tacit.train(federation, terms.made_method(), engine="flower", **alike)
+                found["Ray"] = _models(on_ray)
+            apart = [f"{k} {float((v - expected).abs().max()):.1e}" for k, v in found.items()]
+            largest = float(expected.abs().max())
+            print(f"{method:8} {rounds:3} rounds  {'  '.join(apart)}  (largest {largest:.2g})")
+
+
+def _models(run: tacit.Run) -> torch.Tensor:
+    return run.models(torch.arange(len(SILOS)))[0]
+
+
+def _left(folder: Path) -> torch.Tensor:
+    """What the method left at a silo, before the silo's own last step."""
+    work = Site.opened(folder).silo.latest()
+    simulation = None if work is None else work.reopened()
+    assert work is not None and simulation is not None
+    return simulation.personal(torch.tensor([work.task]))[0][0]
+
+
+if __name__ == "__main__":
+    main()
