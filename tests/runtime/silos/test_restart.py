@@ -153,3 +153,28 @@ def test_an_exclusion_survives_a_restart(federation, tmp_path):
     result = json.loads((tmp_path / "coordinator" / RESULT).read_text())
     assert "has nothing" in result["excluded"]["task-1"]
     assert same(board(tmp_path), board(tmp_path / "silent"))
+
+
+def test_a_run_that_is_over_asks_nobody_and_releases_nothing_again(federation, tmp_path):
+    terms = agreed(federation, metrics=True)
+    first, _ = run(terms, federation, tmp_path)
+    before = booked(tmp_path)
+    again, direct = run(terms, federation, tmp_path)
+    assert not direct.requests
+    assert booked(tmp_path) == before
+    assert again.scores == first.scores is not None
+    assert again.finished == first.finished == terms.silos
+
+
+def test_a_silo_that_missed_the_end_gets_the_last_billboard_when_it_is_asked_again(
+    federation, tmp_path
+):
+    terms = agreed(federation)
+    asleep = {
+        "answered": lambda task, asked, reply: reply if asked.kind != "finish" or task else None
+    }
+    first, _ = run(terms, federation, tmp_path, **asleep)
+    assert first.finished == terms.silos[1:]
+    again, direct = run(terms, federation, tmp_path)
+    assert again.finished == terms.silos
+    assert [request.kind for request in direct.requests] == ["finish"]

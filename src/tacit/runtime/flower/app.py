@@ -8,7 +8,6 @@ spoils every bound on what one silo can do. Flower's wrappers for differential p
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -44,13 +43,3 @@ def made_server_app(rounds: Callable[[Grid, Context], None]) -> ServerApp:
         rounds(grid, context)
 
     return app
-
-
-def _of_folder(context: Context, request: Request) -> Reply:
-    """For a Flower node that was told `--node-config 'silo="FOLDER"'`."""
-    from tacit.runtime.silos.site import Site
-
-    return Site.opened(Path(str(context.node_config["silo"]))).silo.answer(request)
-
-
-client_app = made_client_app(_of_folder)

@@ -105,8 +105,12 @@ def conduct(
 
         simulation.run(epsilon=epsilon, on_round=after)
     diary.write(simulation.stopped or f"all {simulation.board.round} rounds are over")
-    finished = tuple(terms.silos[task] for task in sorted(simulation.finish()))
-    scores = _scores(simulation, folder, diary) if terms.metrics else None
+    before = _result(folder)
+    have = {terms.index(name) for name in before.get("finished", ())}
+    finished = tuple(terms.silos[task] for task in sorted(simulation.finish(have)))
+    scores = before.get("scores")
+    if terms.metrics and not before:
+        scores = _scores(simulation, diary)
     done = Conducted(simulation, promised(simulation), finished, scores)
     _write(done, folder)
     write_status(simulation, epsilon(simulation.channel.ledger.before(terms.rounds)), over=True)
@@ -212,12 +216,13 @@ def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
     )
 
 
-def _scores(
-    simulation: Coordinated | CoordinatedExchange, folder: Path, diary: Diary
-) -> dict[str, float] | None:
+def _result(folder: Path) -> dict[str, Any]:
+    """What this run left when it was over before: it is neither handed out nor released again."""
     path = folder / RESULT
-    if path.exists():  # the run was over before: what was released once is not released again
-        return json.loads(path.read_text(encoding="utf-8"))["scores"]
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _scores(simulation: Coordinated | CoordinatedExchange, diary: Diary) -> dict[str, float] | None:
     try:
         return simulation.measured()
     except BudgetSpent as reason:

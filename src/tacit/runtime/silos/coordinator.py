@@ -179,12 +179,12 @@ class _Coordinating(Simulation):
         self.asking.excluded.update(notes["excluded"])
         self.asking.answered.update(notes["answered"])
 
-    def finish(self) -> set[int]:
-        """Give everybody the last billboard; returns who took it."""
-        board, everyone = self.board, list(range(len(self.federation)))
+    def finish(self, have: set[int]) -> set[int]:
+        """Give everybody the last billboard but those who have it; returns who does then."""
+        board, tasks = self.board, [k for k in range(len(self.federation)) if k not in have]
         asked = self._asked(board, self._public(board))
-        return set(
-            self.asking.ask("finish", everyone, board.round, {}, tensors=board.tensors, **asked)
+        return have | set(
+            self.asking.ask("finish", tasks, board.round, {}, tensors=board.tensors, **asked)
         )
 
     def measured(self) -> dict[str, float]:
