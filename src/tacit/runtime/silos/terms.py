@@ -80,6 +80,10 @@ class Terms:
             raise TacitError(
                 "scores of silos are released with noise only: give privacy, or leave metrics out"
             )
+        if self.metrics and self.curator is not None:
+            raise TacitError(
+                "servers on shares have no sum for scores, and would not hide them: leave metrics out"
+            )
 
     def index(self, silo: str) -> int:
         if silo not in self.silos:
