@@ -211,10 +211,13 @@ def test_scores_are_one_more_release_on_every_account(federation, tmp_path):
         path = next((tmp_path / f"silo-{task}").glob("runs/*/ledger.jsonl"))
         assert len(path.read_text().splitlines()) == 4
     drawn = torch.from_numpy(Randomness(3, 3).normal("noise", 3, 2)) * noise
-    expected = (torch.stack(scores).sum(0) + drawn) / 4 * 2**0.5
+    # Errors of regression and losses are counted up to 4.
+    expected = (torch.stack(scores).sum(0) + drawn) / 4 * 2**0.5 * 4
     assert done.scores is not None
-    assert torch.allclose(torch.tensor(list(done.scores.values())).double(), expected, atol=1e-5)
-    assert list(done.scores) == ["score", "loss"]
+    found = list(done.scores.values())
+    assert torch.allclose(torch.tensor(found[:2]).double(), expected, atol=1e-5)
+    assert found[2:] == pytest.approx([noise / 4 * 2**0.5 * 4] * 2)
+    assert list(done.scores) == ["nmse_pooled", "loss", "nmse_pooled noise", "loss noise"]
 
 
 @pytest.mark.parametrize("seed", [3, None])

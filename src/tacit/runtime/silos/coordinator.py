@@ -27,7 +27,9 @@ from tacit.runtime.exchange import Exchange, acceptable
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import SLACK
 from tacit.runtime.silos.messages import Kind, Reply, Request, same_shape
+from tacit.runtime.silos.scores import released_scores
 from tacit.runtime.silos.terms import Terms
+from tacit.runtime.silos.work import SCORES
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.store import replace
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from tacit.runtime.silos.servers import Together
 
 COHORT = "cohort.json"
-SUM = ("score", "loss")
 
 
 class Silos(Protocol):
@@ -200,12 +201,12 @@ class _Coordinating(Simulation):
         collection = once.open(round, round + 1)
         cohort = self._cohort(round).tolist()
         asked = self._asked(self.board, self._public(self.board))
-        expected = {"sent": torch.zeros(len(SUM))}
+        expected = {"sent": torch.zeros(SCORES)}
         replies = self.asking.ask("measure", cohort, round, expected, **asked)
         for reply in replies.values():
             collection.add_bounded(reply.tensors["sent"].unsqueeze(0))
-        mean = collection.publishable(len(SUM)) * 2**0.5
-        return dict(zip(SUM, mean.tolist(), strict=True))
+        mean = collection.publishable(SCORES)
+        return released_scores(self.federation, mean, once.noise_at(round))
 
 
 class Coordinated(_Coordinating):

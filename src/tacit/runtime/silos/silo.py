@@ -6,7 +6,6 @@ inside, nothing but a bounded contribution, an acknowledgement or a reason leave
 
 from __future__ import annotations
 
-import math
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
@@ -14,22 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from tacit import metrics
-from tacit.errors import TacitError
-from tacit.federation import Part
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import Refused, check_terms
 from tacit.runtime.silos.messages import Reply, Request
+from tacit.runtime.silos.scores import bounded_scores
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.silos.work import Work, ledgers
 
 if TYPE_CHECKING:
     from tacit.runtime.silos.servers import ToServers
 
-WORST_LOSS = 4.0
-"""Losses (and errors of regression, in standard deviations) beyond this are released as this."""
 FAILED = "the silo could not do it; its own log says why"
 
 
@@ -160,23 +154,6 @@ class Silo:
         scores = work.measured(bounded_scores(work))
         self.diary.write(f"a score and a loss were sent, to be released with noise; {work.spent}")
         return Reply(nonce=request.nonce, tensors={"sent": scores})
-
-
-def bounded_scores(work: Work) -> Tensor:
-    """Score and loss of this silo's own model as a vector of length at most one."""
-    simulation = work.reopened()
-    if simulation is None:
-        raise TacitError("this silo has no model yet")
-    part: Part = "test" if len(simulation.federation.test.y) else "validation"
-    found = simulation.measure(part, torch.tensor([work.task])).overall
-    name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
-    worst = torch.tensor([1.0 if higher else WORST_LOSS, WORST_LOSS])
-    pair = torch.tensor([_known(found[name]), _known(found["loss"])]) / worst
-    return (torch.nan_to_num(pair, nan=1.0).clamp(0.0, 1.0) / math.sqrt(2)).float()
-
-
-def _known(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _asked(request: Request) -> str:

@@ -82,7 +82,7 @@ class Terms:
             )
         if self.metrics and self.curator is not None:
             raise TacitError(
-                "servers on shares have no sum for scores, and would not hide them: leave metrics out"
+                "servers on shares have no sum for scores, so nobody hides them: leave metrics out"
             )
 
     def index(self, silo: str) -> int:

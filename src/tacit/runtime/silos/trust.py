@@ -40,5 +40,5 @@ def what_leaves(terms: Terms) -> list[str]:
         lines.append("the run has a seed: it is reproducible, and therefore not private")
     if terms.metrics:
         lines.append("a score and a loss leave once, bounded, and are released with noise")
-    kept = "rows and losses" if isinstance(method, ExchangeMethod) else "rows, losses, its model"
+    kept = "rows and losses" if isinstance(method, ExchangeMethod) else "rows, losses and its model"
     return [*lines, f"{kept} never leave"]

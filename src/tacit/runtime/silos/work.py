@@ -36,6 +36,8 @@ from tacit.runtime.start import model_of
 from tacit.runtime.store import JOURNAL, replace
 
 RUN = "run.json"
+SCORES = 2
+"""Numbers that are released about all silos' models: a score and a loss."""
 CPU = torch.device("cpu")
 
 
@@ -213,7 +215,7 @@ class Work:
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
         self._account.pay(self.terms.rounds)
-        return guard.check_leaving(scores, 2, bounded=True)
+        return guard.check_leaving(scores, SCORES, bounded=True)
 
     def pay_more(self, release: Release) -> None:
         """For a release that no round has paid for."""
