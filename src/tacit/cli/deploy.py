@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from tacit.cli.options import OPTION, names
+from tacit.errors import TacitError
 
 app = typer.Typer(
     name="deploy", help="Keys for a trial across silos, and a demo of one.", no_args_is_help=True
@@ -29,11 +31,20 @@ def keys(
     from tacit.runtime.silos.agreement import Agreement
     from tacit.runtime.silos.keys import make_keys
     from tacit.runtime.silos.site import AGREED
+    from tacit.secure.job import COORDINATOR
 
     terms = Agreement.read(folder / AGREED).terms
     added = make_keys(folder, terms.silos, names(hosts) or ())
+    copy = folder / COORDINATOR / AGREED
+    if not copy.exists():
+        shutil.copyfile(folder / AGREED, copy)
+        added.append(copy)
+    elif copy.read_bytes() != (folder / AGREED).read_bytes():
+        raise TacitError(f"{copy} says something else than {folder / AGREED}: make them alike")
     said = ", ".join(str(path.relative_to(folder)) for path in added)
-    Console(soft_wrap=True).print(f"{folder}: added {said}" if added else f"{folder}: all is there")
+    console = Console(soft_wrap=True)
+    console.print(f"{folder}: added {said}" if added else f"{folder}: all is there")
+    console.print(f"[bold]Then[/bold]    tacit coordinator run {folder / COORDINATOR}")
 
 
 @app.command()
