@@ -19,7 +19,7 @@ types: $(INSTALLED)
 	$(BIN)/basedpyright
 
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

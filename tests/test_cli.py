@@ -41,6 +41,7 @@ def arguments(table, out, **more):
     return ["train"] + [
         part
         for key, value in settings.items()
+        if value is not None
         for part in (f"--{key.replace('_', '-')}", str(value))
     ]
 
@@ -247,8 +248,9 @@ def test_methods_data_and_compare(table, tmp_path):
     shown = succeed(["data", "low-rank", "--option", "features=30", "--option", "tasks=4"])
     assert "30: " in shown and "…" in shown
     assert len(shown) < 2000
-    for name, epsilon in (("one", 1), ("two", 8)):
-        succeed([*arguments(table, tmp_path / name, epsilon=epsilon), "--no-baselines", "--quiet"])
+    for name, noise in (("one", 6), ("two", 1)):
+        private = {"epsilon": None, "noise": noise}
+        succeed([*arguments(table, tmp_path / name, **private), "--no-baselines", "--quiet"])
     page = tmp_path / "compare.html"
     shown = succeed(["compare", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(page)])
     assert "pmtl" in shown
@@ -258,10 +260,11 @@ def test_methods_data_and_compare(table, tmp_path):
 
 def test_kill_and_resume_from_the_command_line(table, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
+    private = {"epsilon": None, "noise": 4}
     command = [sys.executable, "-m", "tacit.cli"]
-    succeed([*arguments(table, whole, rounds=60), "--no-baselines"])
+    succeed([*arguments(table, whole, rounds=60, **private), "--no-baselines"])
     process = subprocess.Popen(
-        [*command, *arguments(table, cut, rounds=60), "--no-baselines", "--quiet"]
+        [*command, *arguments(table, cut, rounds=60, **private), "--no-baselines", "--quiet"]
     )
     deadline = time.monotonic() + 120
     while not (cut / "ledger.jsonl").exists() and time.monotonic() < deadline:

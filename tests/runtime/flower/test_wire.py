@@ -73,10 +73,9 @@ def federation_of(name):
 
 PRIVATE = {"privacy": tacit.Privacy(noise=1.5)}
 RUNS = {
-    "pmtl": (tacit.PMTL(), {"rounds": 3, **PRIVATE}),
-    "fedavg": (tacit.FedAvg(), {"rounds": 3, "privacy": None}),
+    "pmtl": (tacit.PMTL(), {"rounds": 2, **PRIVATE}),
+    "fedavg": (tacit.FedAvg(), {"rounds": 2, "privacy": None}),
     "prior": (tacit.SharedPrior(), {"rounds": 1, **PRIVATE}),
-    "mpmtl": (tacit.MPMTL(), {"rounds": 2, **PRIVATE}),
     "fedmtl": (tacit.FedMTL(), {"rounds": 2, "privacy": None}),
 }
 

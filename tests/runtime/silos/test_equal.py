@@ -45,7 +45,7 @@ def test_billboard_methods_end_like_the_simulation(name, make_federation, tmp_pa
     if name == "related":
         federation = federation.clustered(["a", "a", "b", "b"])
     method = METHODS[name](**SETTINGS.get(name, {}))
-    rounds = 1 if name == "prior" else 4
+    rounds = 1 if name == "prior" else 2
     settings = dict(rounds=rounds, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8)
     found, expected, run, done = across(federation, method, tmp_path, **settings)
     assert torch.allclose(found, expected, atol=2e-5)
@@ -56,7 +56,7 @@ def test_billboard_methods_end_like_the_simulation(name, make_federation, tmp_pa
 @pytest.mark.parametrize("name", EXCHANGE)
 def test_exchange_methods_end_like_the_simulation(name, tmp_path):
     federation = headed()
-    found, expected, run, done = across(federation, METHODS[name](), tmp_path, rounds=3, seed=3)
+    found, expected, run, done = across(federation, METHODS[name](), tmp_path, rounds=2, seed=3)
     assert torch.allclose(found, expected, atol=1e-5)
     assert str(done.guarantee) == str(run.guarantee)
 
