@@ -68,7 +68,10 @@ def test_commands_say_what_is_missing(trial, table, tmp_path):
     assert "patience 0" in fail(
         ["coordinator", "run", str(trial / "coordinator"), "--patience", "0"]
     )
-    (trial / "coordinator/keys/east.pub").unlink()
+    keys = trial / "coordinator/keys"
+    (keys / "east.pub").write_bytes((keys / "north.pub").read_bytes())
+    assert "is the key of north too" in fail(["coordinator", "run", str(trial / "coordinator")])
+    (keys / "east.pub").unlink()
     assert "get node.pub from east" in fail(["coordinator", "run", str(trial / "coordinator")])
     agreed = trial / "consortium.toml"
     agreed.write_text(agreed.read_text().replace("epsilon = 2.0", "epsilon = 3.0"))

@@ -36,12 +36,16 @@ def run_coordinator(
 ) -> Conducted:
     """Conduct the run of this folder to its end, from wherever it stands."""
     terms = Agreement.read(folder / AGREED).terms
-    keys = {}
+    keys: dict[str, bytes] = {}
     for name in terms.silos:
         path = folder / "keys" / f"{name}.pub"
         if not path.is_file():
             raise TacitError(f"there is no {path}: get node.pub from {name}, and put it there")
-        keys[name] = load_public(path)
+        key = load_public(path)
+        same = next((other for other, known in keys.items() if known == key), None)
+        if same is not None:
+            raise TacitError(f"{path} is the key of {same} too: each silo needs its own node.pub")
+        keys[name] = key
     secure = None if servers is None else terms.made_curator(**servers)
     diary = Diary(folder, say)
     blamed: dict[str, str] = {}
