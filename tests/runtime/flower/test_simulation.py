@@ -99,7 +99,6 @@ def test_the_same_models_and_guarantee_on_ray(make_federation, tmp_path, monkeyp
                 make_federation(tasks=4), tacit.PMTL(clip_quantile=0.5), tmp_path / "run",
                 rounds=3, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8,
             )  # fmt: skip
-            both(headed(), tacit.FedMTL(), rounds=2, seed=3)
         finally:
             once.undo()
             ray.shutdown()
