@@ -115,7 +115,11 @@ def status(folder: Folder, as_json: Json = False) -> None:
         return
     console, rounds = Console(soft_wrap=True), found["rounds"]
     far = f"round {found['round']} of {rounds}" + (", over" if found["over"] else "")
-    spent = "" if found["epsilon"] is None else f", ε={epsilon_up(found['epsilon'])} spent"
+    spent = (
+        ""
+        if found["epsilon"] is None
+        else (f", ε={epsilon_up(found['epsilon'])} spent ({found['meaning']})")
+    )
     console.print(f"[bold]{escape(found['consortium'])}[/bold]  {far}{spent}", highlight=False)
     excluded = any(silo["excluded"] for silo in found["silos"].values())
     table = Table("silo", "last answer", *(["excluded"] if excluded else []), box=SIMPLE_HEAD)

@@ -94,6 +94,7 @@ def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federatio
         federation, method, servers, tmp_path, asking=Listening, rounds=2, privacy=privacy
     )
     assert not any(reply.tensors for _, reply in asked)  # nothing but words reached the coordinator
+    assert not any(reply.size for _, reply in asked)  # nor how many rows a silo has
     assert [kind for kind, _ in asked].count("share") == 8
     assert done.guarantee.curator is not None and done.guarantee.curator.kind == "secure"
     assert "secret-shared" in done.guarantee.trusts

@@ -97,11 +97,17 @@ class Account:
         """What this run has spent, quickly, for a line of the log."""
         if self._curve is None:
             self._curve = growth(self._coming, self._delta, self._privacy.neighbours)
-        return f"about ε={self._curve[self.booked]:.2f} in this run so far"
+        return f"about ε={self._curve[self.booked]:.2f} in this run so far ({self._meaning})"
 
     def said(self) -> str:
         """What is spent in all, exactly."""
         total = self._elsewhere() + self.ledger.releases()
-        neighbours = self._privacy.neighbours
-        epsilon = spent(total, self._delta, neighbours).epsilon
-        return f"ε={epsilon_up(epsilon)} of {self.budget:g} spent ({neighbours}, δ={self._delta:g})"
+        found = spent(total, self._delta, self._privacy.neighbours)
+        what = f"{self._meaning}, {found.accountant} accountant"
+        return f"ε={epsilon_up(found.epsilon)} of {self.budget:g} spent ({what})"
+
+    @property
+    def _meaning(self) -> str:
+        """Without this an ε says nothing."""
+        sampling = self._coming[0].sampler
+        return f"{self._privacy.neighbours}, δ={self._delta:g}, {sampling}"

@@ -22,7 +22,7 @@ from tacit.errors import TacitError
 from tacit.heads import PUBLIC
 from tacit.methods import ExchangeMethod, OnBillboard
 from tacit.methods.server import HIDDEN
-from tacit.privacy import Guarantee, guarantee
+from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness
 from tacit.runtime.curator import check_curator
@@ -243,15 +243,23 @@ def write_status(
 ) -> None:
     """For `tacit coordinator status`, which reads this file and disturbs nobody."""
     asking = simulation.asking
+    privacy = asking.terms.made_privacy()
     status = {
         "consortium": asking.terms.consortium,
         "round": simulation.board.round,
         "rounds": simulation.rounds,
         "over": over,
         "epsilon": epsilon,
+        "meaning": None if privacy is None else _meaning(simulation, privacy),
         "silos": {
             name: {"answered": asking.answered.get(name), "excluded": asking.excluded.get(name)}
             for name in asking.terms.silos
         },
     }
     replace(asking.folder / STATUS, json.dumps(status).encode())
+
+
+def _meaning(simulation: Coordinated | CoordinatedExchange, privacy: Privacy) -> str:
+    """Without this an ε says nothing."""
+    delta = privacy.delta_for(len(simulation.federation))
+    return f"{privacy.neighbours}, δ={delta:g}, {simulation.channel.sampler}"

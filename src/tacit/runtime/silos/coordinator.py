@@ -67,7 +67,6 @@ class Asking:
     """Silos that broke the protocol, and how."""
     answered: dict[str, int] = field(default_factory=dict)
     """The last round that each silo answered in."""
-    on_answer: Callable[[], None] = lambda: None
 
     def ask(
         self,
@@ -104,7 +103,6 @@ class Asking:
             else:
                 used[task] = reply
                 self.answered[name] = round
-        self.on_answer()
         return used
 
     def exclude(self, name: str, why: str) -> None:

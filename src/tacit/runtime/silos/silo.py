@@ -124,8 +124,8 @@ class Silo:
                 what += f" in clips of {request.clip:g}"
             where = "kept for the servers, as shares" if shared else "sent to the coordinator"
             self.diary.write(f"{_asked(request)}: {what}, {where}; {work.spent_so_far}")
-        if shared:
-            return Reply(nonce=request.nonce, size=rows)
+        if shared:  # not even how many rows there are: servers on shares hide that too
+            return Reply(nonce=request.nonce)
         size = rows if work.exchanges else 0
         return Reply(nonce=request.nonce, size=size, tensors={"sent": vector})
 

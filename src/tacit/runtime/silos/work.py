@@ -68,7 +68,6 @@ class Work:
         budget: float | None,
     ) -> None:
         self.terms, self.task, self.folder = terms, task, folder
-        self.start = start
         method, self.privacy = terms.made_method(), terms.made_privacy()
         self._chosen = torch.tensor([task])
         federation = terms.federation({task: own})
