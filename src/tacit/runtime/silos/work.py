@@ -92,7 +92,8 @@ class Work:
             return None
         coming = [channel.release_at(t) or channel.release for t in range(self.terms.rounds)]
         if self.terms.metrics:
-            coming.append(Release(channel.sampler, channel.release.noise_multiplier))
+            after = channel.sampler.at(self.terms.rounds, channel.randomness.run_key)
+            coming.append(Release(after, channel.release.noise_multiplier))
         guard.check_noise(self.terms, privacy, coming)
         limit = budget if budget is not None else privacy.epsilon or float("inf")
         return Account(channel.ledger, others, coming, privacy, len(self.terms.silos), limit)
@@ -152,8 +153,10 @@ class Work:
                 f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
             )
         channel, times = self.simulation.channel, last.times + 1
+        guard.check_turn(channel, self.task, request.round)
         rate = channel.sampler.expected(channel.tasks) / channel.tasks
-        guard.check_often(times, request.round + 1, rate)
+        if not channel.sampler.public:
+            guard.check_often(times, request.round + 1, rate)
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
@@ -213,6 +216,7 @@ class Work:
         """Bounded scores on their way out; the release after the last round."""
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
+        guard.check_turn(self.simulation.channel, self.task, self.terms.rounds)
         self._account.pay(self.terms.rounds)
         return guard.check_leaving(scores, SCORES, bounded=True)
 
