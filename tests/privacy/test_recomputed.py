@@ -169,7 +169,7 @@ def test_poisson(rate, noise, rounds, delta, neighbours):
     true = secret(rate, noise, rounds, delta, neighbours)
     again = secret(rate, noise, rounds, delta, neighbours, shift=1.3)
     assert again == pytest.approx(true, abs=1e-9)
-    above = 1e-6 if rounds <= 50 else 1e-6 + 5e-9 * rounds
+    above = 1e-6 + 2e-8 * max(0, rounds - 50)
     assert true - 1e-9 <= found <= true + above
     # Teeth: the neighbours and the number of rounds show.
     other = "replace" if neighbours == "add-remove" else "add-remove"
