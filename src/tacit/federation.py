@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.features import represent
 from tacit.heads import Heads, holding
+from tacit.randomness import name_keys
 from tacit.relation import Relation, clusters, graph
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
@@ -113,6 +115,11 @@ class Federation:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """A number for each task, from its name alone: all that a task draws derives from it."""
+        return torch.from_numpy(name_keys(self.names)).to(self.train.offsets.device)
 
     def clustered(self, groups: Mapping[str, object] | Sequence[object]) -> Federation:
         """The same tasks in public clusters: the cluster of each task, by name or in order."""

@@ -55,7 +55,7 @@ def assemble(
         target = encode(y[rows], kind, target_name, label_names)
     if target.labels:
         assumptions = (*assumptions, "the names of the classes or labels are taken to be public")
-    parts = split(codes, len(names), rule, None if held is None else held[rows])
+    parts = split(codes, names, rule, None if held is None else held[rows])
 
     target_scale = _target_mode(target, scale, target_scale)
     train = parts["train"]

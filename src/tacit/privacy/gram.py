@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.privacy.accounting import Release
-from tacit.privacy.bounds import ROUNDING
 from tacit.privacy.covariance import gram_moved, unflatten
+from tacit.privacy.grid import LONGEST
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone
@@ -30,7 +30,7 @@ def released_gram(
     """
     tasks = len(models)
     norms = torch.linalg.vector_norm(models.double(), dim=1)
-    scale = (clip * (1 - ROUNDING) / norms).clamp(max=1.0).unsqueeze(1)
+    scale = (clip * LONGEST / norms).clamp(max=1.0).unsqueeze(1)
     models = torch.where(norms.isfinite().unsqueeze(1), models.double() * scale, 0.0)
     moved = gram_moved("add-remove", tasks)
     replaced = gram_moved("replace", tasks) / moved

@@ -17,7 +17,7 @@ from torch.func import vmap
 from tacit.data.preprocess import fit_target, moments
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind, Rows, TargetScale
-from tacit.local.batches import Batches, draw
+from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.methods import (
@@ -431,7 +431,8 @@ def _alone(
             rows = design(batches, size)
             return alone(model.kind, rows, rows[0].new_zeros(size))[0].float()
 
-        batches = draw(federation.train, torch.arange(1), 1, None, 0)
+        rows = federation.train
+        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
         return vmap(one)(batches), model.buffers[None]
     if not isinstance(method, TrainedMethod):
         raise TacitError(

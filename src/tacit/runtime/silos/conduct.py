@@ -94,7 +94,7 @@ def conduct(
     asking.blamed = asking.blamed if blamed is None else blamed
     together = _together(terms, servers, asking)
     simulation = opened(terms, folder, start, asking, together)
-    silos.expect(simulation.channel.bounded_size(simulation.contribution_size))
+    silos.expect(simulation.channel.place.size(simulation.contribution_size))
     privacy = terms.made_privacy()
     epsilon = epsilon_so_far(simulation, privacy, terms.rounds)
     with progress.rounds(terms.consortium, terms.rounds) as on_round:

@@ -217,7 +217,7 @@ class Coordinated(_Coordinating):
         if self.together is not None:
             self._make_ready(board, public, cohort.tolist())
             return
-        size = self.channel.bounded_size(self.contribution_size)
+        size = self.channel.place.size(self.contribution_size)
         replies = self.asking.ask(
             "train", cohort.tolist(), board.round, {"sent": torch.zeros(size)},
             tensors=board.tensors, **self._asked(board, public),

@@ -87,7 +87,7 @@ def _report(
         "alone": None if alone is None else _finite(alone.overall),
         "chosen": chosen,
         "spent": work.spent,
-        "numbers": size if work.exchanges else simulation.channel.bounded_size(size),
+        "numbers": size if work.exchanges else simulation.channel.place.size(size),
         "leaves": what_leaves(work.terms),
         "guarantee": _promised(work, simulation).to_json(),
     }

@@ -21,7 +21,6 @@ from tacit.runtime.silos.messages import Request
 from tacit.runtime.silos.servers import ToServers, asked_job, sum_job
 from tacit.runtime.silos.work import Work
 from tacit.runtime.store import replace
-from tacit.secure.curator import quantised
 from tacit.secure.job import Job
 
 SHARES = "shares.json"
@@ -48,14 +47,14 @@ def _summed(
     release = channel.release_at(request.round)
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
-    size = channel.bounded_size(work.simulation.contribution_size)
+    size = channel.place.size(work.simulation.contribution_size)
     agreed, grid = sum_job(
         len(work.terms.silos), servers.settings.servers, job.clients, size,
         release.noise_multiplier, id=job.id,
     )  # fmt: skip
     _check_agreed(job, agreed)
     _pay_again(work, request.round, Release(Everyone(), release.noise_multiplier))
-    secret = np.zeros(size, np.int64) if vector is None else quantised(vector, grid)
+    secret = np.zeros(size, np.int64) if vector is None else grid.integers(vector)
     servers.take_part(agreed, secret)
     what = "zeros (not in this cohort)" if vector is None else f"{size} numbers"
     return f"{what} handed to {job.servers} servers as shares"

@@ -43,7 +43,7 @@ def check(terms: Terms, silo: str, path: str | Path) -> Checked:
     """All that is wrong with a silo's table, found at once; nothing is sent or written."""
     labels = _held(terms, silo)
     try:
-        return _checked(terms, labels, read_table(path))
+        return _checked(terms, silo, labels, read_table(path))
     except TacitError as error:
         return Checked((str(error),))
 
@@ -56,14 +56,14 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
     """
     labels = _held(terms, silo)
     table = read_table(path)
-    found = _checked(terms, labels, table).problems
+    found = _checked(terms, silo, labels, table).problems
     if found:
         more = f" (and {len(found) - 1} more such problems)" if found[1:] else ""
         raise TacitError(f"{found[0]}{more}")
     schema = schema_of(terms.data)
     x, _ = schema.matrix(table)
     y = _targets(terms, labels, table)
-    parts = _parts(terms, table.rows)
+    parts = _parts(terms, silo, table.rows)
     train = parts["train"]
     preprocessing = _preprocessing(x[train.rows], terms.data)
     scaling, *_ = fit_target(
@@ -108,8 +108,8 @@ def _held(terms: Terms, silo: str) -> list[bool]:
     return Heads.from_json(terms.heads).holds[index].tolist()
 
 
-def _parts(terms: Terms, rows: int) -> dict[str, PartRows]:
-    return split(np.zeros(rows, dtype=np.int64), 1, _rule(terms))
+def _parts(terms: Terms, silo: str, rows: int) -> dict[str, PartRows]:
+    return split(np.zeros(rows, dtype=np.int64), [silo], _rule(terms))
 
 
 def _rule(terms: Terms) -> SplitRule:
@@ -160,7 +160,7 @@ def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return cells, *parse(cells)
 
 
-def _checked(terms: Terms, held: list[bool], table: Table) -> Checked:
+def _checked(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
     data = terms.data
     problems = [p for column in data["columns"] for p in _column(table, column)]
     mine = [name for name, here in zip(data["target"], held, strict=True) if here]
@@ -172,7 +172,7 @@ def _checked(terms: Terms, held: list[bool], table: Table) -> Checked:
             f"{table.source} has {_rows(table.rows)}, too few to split: {needed} are "
             f"needed, or agree on other shares of validation and test {AGREE}"
         )
-    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, held, table))
+    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, silo, held, table))
     return Checked(tuple(problems), warnings, table.rows)
 
 
@@ -261,9 +261,9 @@ def _said(table: Table, name: str, which: np.ndarray, what: str, remedy: str) ->
         )
 
 
-def _warnings(terms: Terms, held: list[bool], table: Table) -> Iterator[str]:
+def _warnings(terms: Terms, silo: str, held: list[bool], table: Table) -> Iterator[str]:
     """Targets that training rows do not vary in: nothing can be learnt from them."""
-    train = _parts(terms, table.rows)["train"].rows
+    train = _parts(terms, silo, table.rows)["train"].rows
     y = _targets(terms, held, table)[train].reshape(len(train), -1)
     for values, name, mine in zip(y.T, terms.data["target"], held, strict=True):
         found = np.unique(values[~np.isnan(values)])

@@ -160,7 +160,7 @@ class Work:
         _, states, sent = next(self.simulation.trained(board, public, self._chosen))
         vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
         size = self.simulation.contribution_size
-        size = size if self.exchanges else self.simulation.channel.bounded_size(size)
+        size = size if self.exchanges else self.simulation.channel.place.size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
         self._save(request, "trained", asked, states, vector, times)
         return vector, rows, False
@@ -204,7 +204,7 @@ class Work:
         states: State | None = None
         if simulation.method.settles:
             public = self._public(request, simulation.shown_of(board))
-            states = simulation.settled(public, self._chosen)
+            _, states = next(simulation.settled(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last.times)
         return False
@@ -258,10 +258,7 @@ class Work:
         channel = self.simulation.channel
         channel.clip = clip
         bounded = Bounded.of(sent, clip, channel.moments)
-        vectors = bounded.vectors(
-            channel.unit, channel.moments, channel.relation, self._chosen, with_bits=channel.adapts
-        )
-        return vectors[0].float()
+        return bounded.vectors(channel.place, self._chosen)[0].float()
 
     def _board(self, request: Request) -> Board:
         expected = self.simulation.board.tensors
