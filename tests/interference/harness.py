@@ -114,8 +114,7 @@ class Setting:
 
 def simulation_of(federation: Federation, setting: Setting, folder: str) -> Simulation:
     randomness = Randomness.of(5)
-    module = setting.model if isinstance(setting.model, nn.Module) else setting.model
-    model = model_of(module, federation, randomness.key("model", 0))
+    model = model_of(setting.model, federation, randomness.key("model", 0))
     place = None if setting.folder is None else setting.folder / folder
     private = setting.privacy and setting.method.channel == "billboard"
     return prepare(
