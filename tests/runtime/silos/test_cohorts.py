@@ -255,6 +255,16 @@ def test_what_leaves_outside_the_cohort_is_random_and_has_nothing_of_the_rows(
     assert free.to_bytes() != sent[0] and not free.size
 
 
+def test_scores_do_not_leave_outside_the_cohort(federation, tmp_path):
+    asked = Asked(sampled(federation, metrics=True), federation, tmp_path)
+    assert asked.ask(kind="finish", round=8).state == "done"
+    outside, again, scores = (
+        vector(asked.ask(kind="measure", round=8, takes_part=part)) for part in (False, False, True)
+    )
+    assert not np.isin(outside, scores).any() and not np.isin(outside, again).any()
+    assert asked.booked() == list(range(9)) and asked.log.count("scores: not in this cohort") == 2
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_round_is_answered_in_one_way_only(first, asked):
     reply = asked.ask(round=1, takes_part=first)

@@ -15,8 +15,8 @@ rounds that this silo began to work in.
   before, the release is made of others' rows and new noise: post-processing, which costs nothing.
 
 By adaptive composition all others learn no more about this silo than the rounds in T cost, and all
-of T is booked. Rounds that it missed before its last in T are booked as well: more than it owes, and
-a silo need not know why it was not asked. Rounds after its last are not. So its account may hold
+of T is booked. Rounds that it missed before its last in T are booked as well: more than it owes,
+and it need not know why it was not asked. Rounds after its last are not. So its account may hold
 less than the coordinator's ledger, which is about silos that were always there. To book the whole
 run at its first round would count what nobody can have learned.
 
