@@ -64,6 +64,14 @@ class Sampler(ABC):
         """Whether every cohort is all tasks, so that nothing is hidden by sampling."""
         return False
 
+    @property
+    def secret(self) -> bool:
+        """Whether the promise counts on nobody else knowing who was drawn.
+
+        Then nothing that others see may depend on it, not even how long a round takes.
+        """
+        return not self.everyone
+
     @abstractmethod
     def __str__(self) -> str: ...
 

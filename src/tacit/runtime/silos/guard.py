@@ -98,11 +98,11 @@ def check_spread(agreed: Terms, channel: Channel, request: Request) -> None:
 
 def check_often(asked: int, rounds: int, rate: float) -> None:
     """Refuse to be in more cohorts than the agreed sampling explains: secrecy of cohorts is paid
-    for with less noise, and one who is always asked has none of it."""
+    for with less noise, and one who is always drawn has none of it."""
     chance = float(binom.sf(asked - 1, rounds, min(rate, 1.0)))
     if chance < UNLIKELY:
         raise Refused(
-            f"this silo was asked in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
+            f"this silo was drawn in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
         )
 
 

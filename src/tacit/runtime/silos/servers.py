@@ -83,8 +83,6 @@ class Together:
     asking: Asking
     ready: dict[int, str] = field(default_factory=dict)
     """Silos that have something to share in this round, by task."""
-    cohort: set[int] = field(default_factory=set)
-    """Those of them that share more than zeros."""
     asked: dict[str, Any] = field(default_factory=dict)
     """What requests of this round carry."""
 
@@ -113,10 +111,7 @@ class Together:
 
     def _ask(self, job: Job, round: int) -> None:
         tasks = list(self.ready)
-        replies = self.asking.ask(
-            "share", tasks, round, {}, job=job.to_json(),
-            each=lambda task: {"takes_part": task in self.cohort}, **self.asked,
-        )  # fmt: skip
+        replies = self.asking.ask("share", tasks, round, {}, job=job.to_json(), **self.asked)
         for task in tasks:
             if task not in replies:
                 raise PartyError(self.ready[task], "did not hand in its shares")
