@@ -94,6 +94,7 @@ class Run:
             "part": self.part,
             "label": NOT_COVERED,
             "dropped_contributions": self.simulation.channel.dropped,
+            "diverged": self.diverged,
             "personal_models": self.personalised.to_json(self.federation.names),
             "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
             **own,
@@ -110,6 +111,11 @@ class Run:
         }
         several = {key: plain[key] for key in ("per_label", "per_head") if plain[key] is not None}
         return {"overall": plain["overall"], "per_task": named, **several}
+
+    @property
+    def diverged(self) -> list[str]:
+        """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
+        return [self.federation.names[k] for k in self.simulation.diverged.nonzero().squeeze(1)]
 
     @property
     def exchange(self) -> dict[str, Any] | None:

@@ -32,6 +32,7 @@ from tacit.privacy.curator import Curated
 from tacit.randomness import Randomness, scramble
 from tacit.relation import Relation
 from tacit.runtime import evaluate
+from tacit.runtime.alone import trained_alone
 from tacit.runtime.store import Store
 
 CURVE_POINTS = 20
@@ -78,6 +79,9 @@ class Simulation:
         self._holds, self._per_holder = self._heads()
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
+        self.diverged = torch.zeros(len(federation), dtype=torch.bool, device=device)
+        """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
+        self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self.stopped: str | None = None
         # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
         traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
@@ -134,6 +138,15 @@ class Simulation:
             saved = time.monotonic() if save else saved
         if self.method.settles:
             self._settle()
+        self._rescue()
+
+    def _rescue(self) -> None:
+        """Tasks that could not be trained end with the best model that they find alone."""
+        tasks = self.diverged.nonzero().squeeze(1)
+        if len(tasks):
+            place = torch.full_like(self.diverged, -1, dtype=torch.int64)
+            place[tasks] = torch.arange(len(tasks), device=self.device)
+            self._rescued = (place, *trained_alone(self, tasks))
 
     def _settle(self) -> None:
         """Every task's own step after the last round: nothing leaves it any more."""
@@ -154,6 +167,7 @@ class Simulation:
             before = self.store.take(chunk.filled, self._newcomers(public, places))
             with threads_for(self.in_flight(chunk), len(chunk.filled)):
                 after = settle(public, (before, batches, places))
+            after, _ = self._sound(chunk, before, after)
             yield chunk.tasks, self._first(chunk, after)
 
     @property
@@ -180,6 +194,7 @@ class Simulation:
             "curve": self.curve,
             "dropped": self.channel.dropped,
             "clip": self.channel.clip if math.isfinite(self.channel.clip) else None,
+            "diverged": self.diverged.nonzero().squeeze(1).tolist(),
         }
 
     def resume(self) -> None:
@@ -193,6 +208,7 @@ class Simulation:
             self._restore(board.tensors)
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
             self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
+            self.diverged[notes.get("diverged", [])] = True
             self._remember(notes)
 
     def _remember(self, notes: dict[str, Any]) -> None:
@@ -243,7 +259,19 @@ class Simulation:
             states = self.store.take(some, self._newcomers(public, places))
             with threads_for(self.in_flight(chunk), len(some)):
                 after, sent = self._clients(public, (states, batches, places, holds, own))
-            yield chunk, self._first(chunk, _finite_or(after, states)), sent
+            after, sent = self._sound(chunk, states, after, sent)
+            yield chunk, self._first(chunk, after), sent
+
+    def _sound(
+        self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
+    ) -> tuple[State, Tensor]:
+        """A task whose training diverged keeps the state that it had, and sends zeros."""
+        values = [*after.values(), *(() if sent is None else (sent,))]
+        sound = torch.stack([value.isfinite().all(dim=1) for value in values]).all(dim=0)
+        self.diverged[chunk.filled] |= ~sound
+        sound = sound.unsqueeze(1)
+        kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
+        return kept, torch.where(sound, values[-1], 0.0)
 
     def _first(self, chunk: Chunk, states: State) -> State:
         """Without what fills the chunk."""
@@ -346,9 +374,15 @@ class Simulation:
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
         places = self._places[tasks]
-        return self._models(
+        w, buffers = self._models(
             self.store.take(tasks, self._newcomers(self._public(self.shown), places)), places
         )
+        if self._rescued is None:
+            return w, buffers
+        place, own_w, own_buffers = self._rescued
+        mine = place[tasks]
+        alone = (mine >= 0).unsqueeze(1)
+        return torch.where(alone, own_w[mine], w), torch.where(alone, own_buffers[mine], buffers)
 
     def newcomer(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What the billboard alone gives these tasks: the model of one that never took part."""
@@ -452,14 +486,6 @@ def _no_better_for(curve: list[dict[str, Any]]) -> int:
     """Evaluations since the lowest loss."""
     losses = [point["loss"] for point in curve]
     return len(losses) - 1 - losses.index(min(losses))
-
-
-def _finite_or(after: State, before: State) -> State:
-    """The states after a round; a task whose training diverged keeps the state that it had."""
-    sound = torch.stack([value.isfinite().all(dim=1) for value in after.values()]).all(dim=0)
-    return {
-        name: torch.where(sound.unsqueeze(1), value, before[name]) for name, value in after.items()
-    }
 
 
 def chunk_bytes(device: torch.device) -> int:

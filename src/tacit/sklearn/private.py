@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.func import vmap
 
@@ -41,6 +42,11 @@ from tacit.runtime.train import train
 from tacit.sklearn.base import Classifier, MultiTask, Regressor, check_flag, number, whole
 
 LAYERS = ("linear", "mlp")
+_ASTRAY = (
+    "training diverged for {} of {} tasks (not covered by the guarantee; `diverged_` names them): "
+    "each of them contributed nothing and keeps the best model that it finds alone; scale its "
+    "features to about unit size, or pass a method with a smaller lr"
+)
 """Models by name that read rows of numbers."""
 AS_GIVEN = "features are taken as given: scaling them over all tasks beforehand is not covered"
 
@@ -109,20 +115,22 @@ class _Private(MultiTask):
             flat, every = run.simulation.model, torch.arange(len(federation))
             models, public = run.simulation.personal(every), run.simulation.newcomer(every[:1])
             promise, made = run.guarantee, run.simulation.channel.ledger
+            self.diverged_ = run.diverged
+            if run.diverged:
+                warnings.warn(
+                    _ASTRAY.format(len(run.diverged), len(federation)),
+                    stacklevel=2,
+                    category=ConvergenceWarning,
+                )
         else:
             flat = model_of(model, federation, Randomness.of(seed).key("model", 0))
-            models = _alone(federation, method, flat, rounds, seed)
+            models, self.diverged_ = _alone(federation, method, flat, rounds, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
                 {}, channel="nothing", privacy=None, tasks=1, sampler=Everyone(), clip=math.inf,
                 seeded=seed is not None, assumptions=federation.assumptions,
             )  # fmt: skip
         w, buffers = (torch.cat(pair) for pair in zip(models, public, strict=True))
-        if not w.isfinite().all():
-            raise TacitError(
-                "training went astray (some weights are not finite): scale the features to about "
-                f"unit size, or pass {type(method).__name__} with a smaller lr as method"
-            )
         blank = bool((public[0] == flat.start).all())
         self._keep(federation, flat, w, buffers, blank)
         if path is not None and privacy is not None:
