@@ -121,6 +121,14 @@ class Federation:
         """A number for each task, from its name alone: all that a task draws derives from it."""
         return torch.from_numpy(name_keys(self.names)).to(self.train.offsets.device)
 
+    @property
+    def own_scaling(self) -> bool:
+        """Whether tasks scaled rows, filled gaps or scaled targets by constants of their own."""
+        made, target = self.preprocessing, self.target_scale
+        sides = () if made is None else (made.shift, made.scale, made.fill)
+        sides += () if target is None else (target.shift, target.scale)
+        return any(side is not None and bool((side != side[:1]).any()) for side in sides)
+
     def clustered(self, groups: Mapping[str, object] | Sequence[object]) -> Federation:
         """The same tasks in public clusters: the cluster of each task, by name or in order."""
         if isinstance(groups, Mapping):

@@ -58,8 +58,11 @@ class Run:
             seeded=config["seed"] is not None,
             assumptions=(*federation.assumptions, *public),
             leaks=federation.leaks,
-            # Models that a task went on training are its own again, and public no longer.
-            personal_is_public=simulation.method.personal_is_public and not personalised.chosen,
+            # Models that a task went on training are its own again, and public no longer; and what
+            # a task scaled its rows with goes along with its model, without noise.
+            personal_is_public=simulation.method.personal_is_public
+            and not personalised.chosen
+            and not federation.own_scaling,
             curator=simulation.curated,
             refuted=WISHART_REFUTED if channel.printed is not None else "",
         )

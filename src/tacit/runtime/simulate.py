@@ -143,7 +143,7 @@ class Simulation:
     def _rescue(self) -> None:
         """Tasks that could not be trained end with the best model that they find alone."""
         tasks = self.diverged.nonzero().squeeze(1)
-        if len(tasks):
+        if len(tasks) and not self.method.personal_is_public:
             place = torch.full_like(self.diverged, -1, dtype=torch.int64)
             place[tasks] = torch.arange(len(tasks), device=self.device)
             self._rescued = (place, *trained_alone(self, tasks))

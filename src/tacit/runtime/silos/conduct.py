@@ -213,7 +213,6 @@ def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
         clip=channel.clip,
         seeded=terms.seed is not None,
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-        personal_is_public=method.personal_is_public,
         curator=simulation.curated,
     )
 

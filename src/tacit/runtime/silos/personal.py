@@ -101,7 +101,7 @@ def _promised(work: Work, simulation: Simulation) -> Guarantee:
         tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
         seeded=work.terms.seed is not None,
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-        personal_is_public=method.personal_is_public, curator=simulation.curated,
+        curator=simulation.curated,
     )  # fmt: skip
 
 
