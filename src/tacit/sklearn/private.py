@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from tacit.data.preprocess import fit_target, moments
+from tacit.data.preprocess import assumed_of_target, fit_target, moments
+from tacit.data.targets import CLASSES
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind, Rows, TargetScale
 from tacit.local.batches import Batches, draw
@@ -371,19 +372,18 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         given, y, offsets = self.target_scale, rows.y.numpy(), rows.offsets.numpy()
-        said: tuple[str, ...] = ()
         if not self.fit_intercept and given == "task":  # a shift would be an intercept
             squares, _ = moments(y[:, None] ** 2, offsets)
             size = torch.from_numpy(np.sqrt(np.where(squares > 0, squares, 1.0))[:, 0]).float()
             scale = TargetScale(torch.zeros_like(size), size)
         else:
             mode = "task" if given == "task" else (float(given[0]), float(given[1]))
-            scale, said, _ = fit_target(y, offsets, mode)
+            scale, _ = fit_target(y, offsets, mode)
             assert scale is not None
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
         seen = (rows.y - scale.shift[task].double()) / scale.scale[task].double()
         about: dict[str, Any] = {"kind": "regression", "outputs": 1, "target_scale": scale}
-        about["assumptions"] = (AS_GIVEN, *said)
+        about["assumptions"] = (AS_GIVEN, *assumed_of_target(given))
         return seen.float(), about
 
 
@@ -415,7 +415,7 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
             "kind": kind,
             "outputs": 1 if kind == "binary" else len(labels),
             "labels": labels,
-            "assumptions": (AS_GIVEN, "the names of the classes are taken to be public"),
+            "assumptions": (AS_GIVEN, CLASSES),
         }
         return rows.y.float() if kind == "binary" else rows.y, about
 
