@@ -156,7 +156,8 @@ class Schema:
             "target": target,
             "columns": [column.to_plain() for column in self.columns],
         }
-        return json.dumps(plain, indent=1, ensure_ascii=False)
+        lines = (f" {json.dumps(key)}: {_one_per_line(value)}" for key, value in plain.items())
+        return "{\n" + ",\n".join(lines) + "\n}"
 
     @classmethod
     def from_json(cls, text: str, where: str = "the saved table schema") -> Schema:
@@ -241,7 +242,14 @@ def _listed(names: Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _objects(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def _one_per_line(value: Any) -> str:
+    """JSON; of a list of descriptions, each in a line of its own."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        return json.dumps(value, ensure_ascii=False)
+    return "[\n" + ",\n".join(f"  {json.dumps(one, ensure_ascii=False)}" for one in value) + "\n ]"
+
+
+def _objects(data: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
     found = data.get(key)
     if key == "target" and isinstance(found, list):  # version 1 had names only
         found = [{"name": one} if isinstance(one, str) else one for one in found]
