@@ -327,8 +327,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     ----------
     guarantee_ : `tacit.Guarantee` of this fit alone
     spent_ : ε of all fits in the ledger together, at this fit's δ (where `ledger` is given)
-    tasks_ : [tasks] the tasks, sorted
-    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear"
+    tasks_ : [tasks] the tasks, sorted; which ones there are is taken to be public
+    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear";
+        each row is its own task's, and not covered by the guarantee if it is handed to others
     billboard_coef_, billboard_intercept_ : [features] and a number: the model of a task that never
         took part; with target_scale="task" in standardised units
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn
