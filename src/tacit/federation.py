@@ -216,8 +216,8 @@ class Federation:
         return replace(self, relation=relation, assumptions=(*self.assumptions, said))
 
     def __repr__(self) -> str:
-        rows = sum(len(part.y) for part in (self.train, self.validation, self.test))
-        return f"Federation({len(self)} tasks, {rows} rows, {self.kind}, from {self.source})"
+        # How many rows there are is computed over all tasks, and would stand here without a label.
+        return f"Federation({len(self)} tasks, {self.kind}, from {self.source})"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

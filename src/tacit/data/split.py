@@ -88,8 +88,8 @@ def group(tasks: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 def leave_out_small(
     codes: np.ndarray, names: Sequence[str], rule: SplitRule, held: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, list[str], int]:
-    """Rows kept, their new task numbers, names of tasks kept, and how many tasks were left out.
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Rows kept, their new task numbers, and the names of tasks kept.
 
     Rows `held` for testing by the publishers do not count: they cannot be trained on.
     """
@@ -114,11 +114,11 @@ def leave_out_small(
             "each other needs two or more; check the task column"
         )
     if not left:
-        return np.arange(len(codes)), codes, list(names), 0
+        return np.arange(len(codes)), codes, list(names)
     number = np.cumsum(keep) - 1
     rows = np.flatnonzero(keep[codes])
     kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]
-    return rows, number[codes[rows]], kept, left
+    return rows, number[codes[rows]], kept
 
 
 def split(

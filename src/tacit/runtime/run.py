@@ -144,7 +144,12 @@ class Run:
         return predict(self.federation, self.simulation.model, self.models, x, tasks)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of result.json."""
+        """The content of result.json.
+
+        What was computed over tasks without noise has a label beside it: `label` is about all of
+        its object, `x_label` about `x` beside it (`rows_label` also about the smallest and largest
+        task).
+        """
         import tacit
 
         counts = self.federation.train.counts
@@ -160,16 +165,19 @@ class Run:
             "federation": {
                 "source": self.federation.source,
                 "tasks": len(self.federation),
-                "rows": parts,
                 "kind": self.federation.kind,
                 "features": list(self.federation.features),
                 "labels": list(self.federation.labels),
                 "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
+                "rows_label": NOT_COVERED,
+                "rows": parts,
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },
+            "exchange_label": NOT_COVERED,
             "exchange": self.exchange,
             "config": self.config,
+            "timing_label": NOT_COVERED,
             "timing": self.timing,
             "stopped": self.simulation.stopped,
         }

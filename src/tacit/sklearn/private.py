@@ -15,7 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.func import vmap
 
-from tacit.data.preprocess import fit_target, moments
+from tacit.data.preprocess import assumed_of_target, fit_target, moments
+from tacit.data.targets import CLASSES
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind, Rows, TargetScale
 from tacit.local.batches import Batches, all_rows
@@ -334,8 +335,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     ----------
     guarantee_ : `tacit.Guarantee` of this fit alone
     spent_ : ε of all fits in the ledger together, at this fit's δ (where `ledger` is given)
-    tasks_ : [tasks] the tasks, sorted
-    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear"
+    tasks_ : [tasks] the tasks, sorted; which ones there are is taken to be public
+    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear";
+        each row is its own task's, and not covered by the guarantee if it is handed to others
     billboard_coef_, billboard_intercept_ : [features] and a number: the model of a task that never
         took part; with target_scale="task" in standardised units
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn
@@ -379,19 +381,18 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         given, y, offsets = self.target_scale, rows.y.numpy(), rows.offsets.numpy()
-        said: tuple[str, ...] = ()
         if not self.fit_intercept and given == "task":  # a shift would be an intercept
             squares, _ = moments(y[:, None] ** 2, offsets)
             size = torch.from_numpy(np.sqrt(np.where(squares > 0, squares, 1.0))[:, 0]).float()
             scale = TargetScale(torch.zeros_like(size), size)
         else:
             mode = "task" if given == "task" else (float(given[0]), float(given[1]))
-            scale, said, _ = fit_target(y, offsets, mode)
+            scale, _ = fit_target(y, offsets, mode)
             assert scale is not None
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
         seen = (rows.y - scale.shift[task].double()) / scale.scale[task].double()
         about: dict[str, Any] = {"kind": "regression", "outputs": 1, "target_scale": scale}
-        about["assumptions"] = (AS_GIVEN, *said)
+        about["assumptions"] = (AS_GIVEN, *assumed_of_target(given))
         return seen.float(), about
 
 
@@ -423,7 +424,7 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
             "kind": kind,
             "outputs": 1 if kind == "binary" else len(labels),
             "labels": labels,
-            "assumptions": (AS_GIVEN, "the names of the classes are taken to be public"),
+            "assumptions": (AS_GIVEN, CLASSES),
         }
         return rows.y.float() if kind == "binary" else rows.y, about
 

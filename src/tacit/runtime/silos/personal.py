@@ -21,7 +21,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.heads import PUBLIC, Heads
 from tacit.local.recipes import Personalise
-from tacit.privacy import Guarantee, guarantee
+from tacit.privacy import NOT_COVERED, Guarantee, guarantee
 from tacit.runtime.baselines import exactly_alone
 from tacit.runtime.models import SavedModels, write_models
 from tacit.runtime.personalise import personalise
@@ -79,6 +79,7 @@ def _report(
         "consortium": work.terms.consortium,
         "kind": work.terms.kind,
         "rounds": simulation.board.round,
+        "label": NOT_COVERED,
         "rows": int(simulation.federation.train.counts.sum()),
         "measured_on": part,
         "score": name,

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.columns import GAP, Column
 from tacit.data.preprocess import Preprocessing, _safe, fit_target, moments
-from tacit.data.schema import GAP, Column, Schema
+from tacit.data.schema import Schema
 from tacit.data.split import PartRows, SplitRule, split
 from tacit.data.tabular import read_table
+from tacit.data.targets import class_codes
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 from tacit.heads import Heads
@@ -94,12 +96,6 @@ def schema_of(data: Mapping[str, Any]) -> Schema:
     return Schema(tuple(columns), "silo", tuple(data["target"]))
 
 
-def number_text(text: str) -> str:
-    """A class as all silos write it: 1, 1.0 and 01 are the same."""
-    numbers, wrong = parse(np.array([text], dtype=object))
-    return text if wrong[0] else repr(float(numbers[0]))
-
-
 def _held(terms: Terms, silo: str) -> list[bool]:
     """Which target columns this silo predicts."""
     index, count = terms.index(silo), len(terms.data["target"])
@@ -148,10 +144,7 @@ def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
 def _classes(table: Table, terms: Terms) -> np.ndarray:
     """The number of each row's class; -1 where it is none that was agreed."""
     name = terms.data["target"][0]
-    number = {number_text(label): k for k, label in enumerate(terms.labels)}
-    cells = texts(table[name], name).tolist()
-    code = {cell: -1 if cell is None else number.get(number_text(cell), -1) for cell in set(cells)}
-    return np.array([code[cell] for cell in cells])
+    return class_codes(texts(table[name], name), terms.labels)
 
 
 def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
