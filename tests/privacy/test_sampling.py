@@ -110,6 +110,12 @@ def test_everyone_and_full_rate_draw_all():
     assert list(Poisson(1.0).draw(4, Randomness.of(None), 0)) == [0, 1, 2, 3]
 
 
+def test_who_was_drawn_is_a_secret_only_where_some_are_drawn():
+    assert Poisson(0.5).secret and Poisson(0.99).secret
+    assert not Poisson(1.0).secret and not Everyone().secret
+    assert not InTurn(3, 9).secret  # everybody knows whose turn it is
+
+
 def test_seeded_streams_repeat_and_unseeded_do_not():
     assert np.array_equal(
         Randomness.of(1).normal("noise", 4, 50), Randomness.of(1).normal("noise", 4, 50)

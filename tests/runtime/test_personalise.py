@@ -72,7 +72,7 @@ def test_a_task_ends_with_the_same_model_whoever_else_is_there(make_federation, 
 def test_chunks_change_nothing(make_federation):
     simulation = run(make_federation(kind="binary"), PMTL(batch=6), personalise="none").simulation
     whole = personalise(simulation, "best", silent, alone=True)
-    simulation.chunk = 6
+    simulation._at_most = 1
     pieces = personalise(simulation, "best", silent, alone=True)
     every = torch.arange(12)
     assert whole.chosen == pieces.chosen

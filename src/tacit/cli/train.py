@@ -64,6 +64,13 @@ def train(
         list[str] | None,
         OPTION(help="Any other option of the data: name=value.", rich_help_panel=DATA),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        OPTION(
+            help="Columns, classes and tasks as public constants (tacit data --write-schema).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     relation: Annotated[
         Path | None,
         OPTION(
@@ -209,7 +216,7 @@ def train(
         "data": {
             "from": data, "task": task, "target": targets(target), "kind": kind,
             "drop": names(drop), "features": names(features), "categorical": names(categorical),
-            "min_rows": min_rows, "scale": scale,
+            "min_rows": min_rows, "scale": scale, "schema": None if schema is None else str(schema),
             "relation": None if relation is None else str(relation), **pairs("--option", option),
         },
         "method": {

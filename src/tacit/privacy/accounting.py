@@ -175,7 +175,7 @@ def merged(
     rest: list[tuple[Booked, int]] = []
     charges: list[tuple[Sampler, float]] = []
     for release, count in releases:
-        if isinstance(release, Release) and release.sampler.public:
+        if isinstance(release, Release) and not release.sampler.secret:
             worth = release.noise_multiplier
             worth *= 2 / release.replaced if neighbours == "replace" else 1
             charges.append((release.sampler, count / worth**2 if worth > 0 else math.inf))

@@ -67,9 +67,12 @@ class Sampler(ABC):
         """One release: Gaussian noise of `noise_multiplier` times the clip on the cohort's sum."""
 
     @property
-    def public(self) -> bool:
-        """Whether all others together know who takes part, so that nothing is amplified."""
-        return True
+    def secret(self) -> bool:
+        """Whether the promise counts on nobody else knowing who was drawn.
+
+        Then nothing that others see may depend on it, not even how long a round takes.
+        """
+        return False
 
     def at(self, round: int, key: int = 0) -> Sampler:
         """The same in this round of the run with this public key, for samplers that take turns."""
@@ -110,15 +113,15 @@ class Poisson(Sampler):
         return drawn[drawn < tasks]
 
     @property
-    def public(self) -> bool:
-        return self.rate == 1
+    def secret(self) -> bool:
+        return self.rate < 1
 
     def expected(self, tasks: int) -> float:
         return self.rate * tasks
 
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
         # dp-accounting has no RDP bound for Poisson sampling with replace.
-        return ("PLD", "RDP") if neighbours == "add-remove" or self.public else ("PLD",)
+        return ("PLD", "RDP") if neighbours == "add-remove" or not self.secret else ("PLD",)
 
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         import dp_accounting

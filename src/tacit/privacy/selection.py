@@ -137,7 +137,7 @@ def tuning(
     if not (runs >= 1 and math.isfinite(runs)):
         raise TacitError(f"expected_runs={runs!r}: a number of at least 1 is needed")
     rate = sampler.expected(tasks) / tasks
-    paid = math.ceil(rate * rounds) if sampler.public else rate**2 * rounds
+    paid = rate**2 * rounds if sampler.secret else math.ceil(rate * rounds)
     odds = math.sqrt((1 - SCORE_SHARE) / SCORE_SHARE)
     score = Release(Everyone(), noise * odds / math.sqrt(paid))
     one = Counter([*(Release(sampler.at(round), noise) for round in range(rounds)), score])

@@ -299,17 +299,17 @@ def test_a_run_that_promises_nothing_can_end(federation, tmp_path):
     assert "ε=∞ of inf spent" in asked.log
 
 
-def test_a_silo_that_is_asked_in_every_round_of_a_sampled_run_refuses(federation, tmp_path):
+def test_a_silo_that_is_drawn_in_every_round_of_a_sampled_run_refuses(federation, tmp_path):
     """Half of 40 rounds were agreed: 30 in a row have a chance below one in a thousand million."""
     terms = agreed(federation, cohort=0.5, rounds=40)
     always = Asked(terms, federation, tmp_path)
     states = [always.ask(round=round).state for round in range(30)]
     assert states == ["done"] * 29 + ["refused"]
     assert max(always.booked()) == 28
-    assert "asked in 30 of 30 rounds, but 0.5 of them were agreed" in always.log
+    assert "drawn in 30 of 30 rounds, but 0.5 of them were agreed" in always.log
 
 
-def test_a_silo_that_is_drawn_as_agreed_is_never_too_often_asked():
+def test_a_silo_that_is_drawn_as_agreed_is_never_drawn_too_often():
     draw = np.random.default_rng(0)
     for rate in (0.1, 0.5, 0.9, 1.0):
         for _ in range(20):

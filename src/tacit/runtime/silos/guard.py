@@ -98,18 +98,18 @@ def check_spread(agreed: Terms, channel: Channel, request: Request) -> None:
 
 
 def check_turn(channel: Channel, task: int, round: int) -> None:
-    """Refuse to be asked out of turn: who takes turns pays for its own rounds and for no others."""
-    if channel.sampler.public and task not in channel.cohort(round):
+    """Refuse to contribute out of turn: who takes turns pays for its own rounds and no others."""
+    if not channel.sampler.secret and task not in channel.cohort(round):
         raise Refused(f"round {round + 1} was asked for, in which it is not this silo's turn")
 
 
 def check_often(asked: int, rounds: int, rate: float) -> None:
     """Refuse to be in more cohorts than the agreed sampling explains: secrecy of cohorts is paid
-    for with less noise, and one who is always asked has none of it."""
+    for with less noise, and one who is always drawn has none of it."""
     chance = float(binom.sf(asked - 1, rounds, min(rate, 1.0)))
     if chance < UNLIKELY:
         raise Refused(
-            f"this silo was asked in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
+            f"this silo was drawn in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
         )
 
 
