@@ -215,21 +215,18 @@ def test_account_in_both_directions_and_equal_to_the_library():
     )  # fmt: skip
     assert back["noise_multiplier"] == pytest.approx(10, rel=2e-3)
     assert "give --delta" in fail(["account", "--noise", "10", "--rounds", "5"])
-    assert "no valid accountant" in fail(
-        [
-            "account",
-            "--noise",
-            "10",
-            "--rounds",
-            "5",
-            "--tasks",
-            "50",
-            "--rate",
-            "0.5",
-            "--sampling",
-            "fixed-size",
-        ]
-    )
+
+
+def test_account_in_turn_pays_for_the_rounds_of_a_task_and_has_no_amplified_figure():
+    words = ["account", "--noise", "10", "--rounds", "50", "--rate", "0.1", "--delta", "0.001"]
+    assert "need --tasks" in fail([*words, "--sampling", "in-turn"])
+    words += ["--tasks", "40", "--json", "--sampling"]
+    turns = json.loads(succeed([*words, "in-turn"]))
+    assert turns["sampling"] == "4 of 40 tasks in turn"
+    assert turns["releases"] == 50
+    same = ["account", "--noise", "10", "--rounds", "5", "--delta", "0.001", "--json"]
+    assert turns["epsilon"] == json.loads(succeed([*same, "--sampling", "everyone"]))["epsilon"]
+    assert "'in-turn'" in fail([*words, "fixed-size"])
 
 
 def test_methods_data_and_compare(table, tmp_path):

@@ -90,12 +90,10 @@ def along(
         t = (np.arange(math.ceil(ends * period / math.pi)) + 0.5) * ends
         t /= len(t)
         kept = weight > 1e-20 * weight.max()
-        moments = np.concatenate([
-            np.exp(1j * np.outer(part, loss[kept])) @ weight[kept]
-            for part in np.array_split(t, 1 + len(t) // 256)
-        ])  # fmt: skip
+        parts = np.array_split(t, 1 + len(t) // 256)
+        each = [np.exp(1j * np.outer(part, loss[kept])) @ weight[kept] for part in parts]
         s = c + 1j * t
-        on_line = releases * np.log(moments) - np.log(s * (s + 1))
+        on_line = releases * np.log(np.concatenate(each)) - np.log(s * (s + 1))
         smallest = math.exp(on_line[-1].real - on_line[0].real)
 
     def excess(epsilon: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.privacy import Everyone, Release, spent
 from tacit.runtime.silos import messages
 from tacit.runtime.silos.servers import sum_job
 from tacit.runtime.simulate import Simulation
@@ -107,6 +109,22 @@ def test_a_run_ends_in_the_same_bits_as_if_only_the_cohort_were_asked(federation
     for round in range(8):
         asked = {task for task, q in few.requests if q.kind == "train" and q.round == round}
         assert asked == few.cohort(round) == seen.cohort(round)
+
+
+def test_in_turn_only_those_whose_turn_it_is_are_asked_and_pay_for_that(federation, tmp_path):
+    privacy = tacit.Privacy(epsilon=2.0, delta=1e-3, sampling="in-turn")
+    terms, seen = sampled(federation, privacy=privacy, rounds=6), Seen()
+    done, _ = run(terms, federation, tmp_path, **seen.hooks)
+    asked = [
+        {task for task, q in seen.requests if q.kind == "train" and q.round == t} for t in range(6)
+    ]
+    assert all(len(cohort) == 2 for cohort in asked)
+    assert all(one | two == {0, 1, 2, 3} for one, two in itertools.pairwise(asked))
+    noise = done.guarantee.noise_multiplier
+    assert noise is not None
+    three = spent({Release(Everyone(), noise): 3}, 1e-3, "add-remove").epsilon
+    assert done.guarantee.epsilon == pytest.approx(three, abs=1e-9) and three <= 2.0
+    assert len(seen.replies) == 6 * 2 + 4 and all(r.state == "done" for _, _, r in seen.replies)
 
 
 @pytest.mark.parametrize(
