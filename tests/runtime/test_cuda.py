@@ -8,6 +8,8 @@ import torch
 import tacit
 from tacit import PMTL, FedAvg, Local
 from tacit.runtime.train import train
+from tests.interference.harness import CHANGES, Setting, noticed, table
+from tests.interference.networks import made
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -99,3 +101,18 @@ def test_random_layers_are_never_recorded():
         seen = [replay(x)[0] for _ in range(6)]
         assert (replay._record is not None) is recorded
         assert recorded or not all(torch.equal(seen[0], other) for other in seen)
+
+
+@needs_cuda
+@pytest.mark.parametrize("network", ["mlp", "curved", "dropout", "cnn", "statistics"])
+@pytest.mark.parametrize("batch", [6, None])
+def test_no_other_task_notices_on_a_gpu_either(network, batch):
+    module, shape = made(network)
+    before = table("multiclass", shape=shape)
+    for change in ("many rows more", "another place in the file"):
+        after = CHANGES[change](*before)
+        pair = (tacit.data.from_arrays(*each, kind="multiclass") for each in (before, after))
+        setting = Setting(
+            PMTL(batch=batch, local_steps=2), module, device="cuda", last_step=network == "mlp"
+        )
+        assert noticed(*pair, setting) == []
