@@ -125,7 +125,7 @@ def train(
         str | None, OPTION(help="add-remove or replace.", rich_help_panel=PRIVACY)
     ] = None,
     sampling: Annotated[
-        str | None, OPTION(help="poisson, fixed-size or everyone.", rich_help_panel=PRIVACY)
+        str | None, OPTION(help="poisson, in-turn or everyone.", rich_help_panel=PRIVACY)
     ] = None,
     curator: Annotated[
         str | None,

@@ -125,10 +125,12 @@ class Channel:
 
     def release_at(self, round: int) -> Release | None:
         """The release of this round."""
-        if self.release is None or self.weights is None:
-            return self.release
-        noise = self.release.noise_multiplier / self.weights[round]
-        return replace(self.release, noise_multiplier=noise)
+        if self.release is None:
+            return None
+        weight = 1.0 if self.weights is None else self.weights[round]
+        sampler = self.sampler.at(round, self.randomness.run_key)
+        noise = self.release.noise_multiplier / weight
+        return replace(self.release, sampler=sampler, noise_multiplier=noise)
 
     @property
     def unit(self) -> float:

@@ -96,7 +96,8 @@ class Work:
             return None
         coming = [channel.release_at(t) or channel.release for t in range(self.terms.rounds)]
         if self.terms.metrics:
-            coming.append(Release(channel.sampler, channel.release.noise_multiplier))
+            after = channel.sampler.at(self.terms.rounds, channel.randomness.run_key)
+            coming.append(Release(after, channel.release.noise_multiplier))
         guard.check_noise(self.terms, privacy, coming)
         limit = budget if budget is not None else privacy.epsilon or float("inf")
         return Account(channel.ledger, others, coming, privacy, len(self.terms.silos), limit)
@@ -163,7 +164,10 @@ class Work:
             )
         channel, times = self.simulation.channel, last.times + request.takes_part
         rate = channel.sampler.expected(channel.tasks) / channel.tasks
-        guard.check_often(times, request.round + 1, rate)
+        if channel.sampler.secret:
+            guard.check_often(times, request.round + 1, rate)
+        elif request.takes_part:
+            guard.check_turn(channel, self.task, request.round)
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
@@ -227,6 +231,8 @@ class Work:
         """Bounded scores on their way out, or random numbers; the release after the last round."""
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
+        if takes_part:
+            guard.check_turn(self.simulation.channel, self.task, self.terms.rounds)
         self._account.pay(self.terms.rounds)
         scores = guard.check_leaving(scores, SCORES, bounded=True)
         return scores if takes_part else padding(SCORES)
