@@ -107,6 +107,7 @@ class Setting:
     store: str = "memory"
     folder: Path | None = None
     last_step: bool = True
+    device: str = "cpu"
     without: str | None = None
     """Leaves this task out of the other run's cohorts: who is drawn must not show either."""
     more: dict[str, Any] = field(default_factory=dict)
@@ -114,12 +115,14 @@ class Setting:
 
 def simulation_of(federation: Federation, setting: Setting, folder: str) -> Simulation:
     randomness = Randomness.of(5)
-    model = model_of(setting.model, federation, randomness.key("model", 0))
+    device = torch.device(setting.device)
+    model = model_of(setting.model, federation, randomness.key("model", 0)).to(device)
+    federation = federation.to(device)
     place = None if setting.folder is None else setting.folder / folder
     private = setting.privacy and setting.method.channel == "billboard"
     return prepare(
         federation, setting.method, model, Privacy(noise=1.0) if private else None, Everyone(), 3,
-        randomness, torch.device("cpu"), store=setting.store, folder=place,  # type: ignore[arg-type]
+        randomness, device, store=setting.store, folder=place,  # type: ignore[arg-type]
         **setting.more,
     )  # fmt: skip
 
@@ -145,7 +148,8 @@ def steps_view(
 ) -> Iterator[tuple[str, str, Any]]:
     """Two rounds with given billboards: every task's batches, contribution and state."""
     federation, names = simulation.federation, simulation.federation.names
-    cohort = torch.tensor([k for k, name in enumerate(names) if name != without])
+    members = [k for k, name in enumerate(names) if name != without]
+    cohort = torch.tensor(members, device=simulation.device)
     for round, board in enumerate(boards):
         for chunk, states, sent in simulation.trained(board, simulation._public(board), cohort):
             bounded = Bounded.of(sent, 0.5, simulation.channel.moments)
@@ -158,7 +162,8 @@ def steps_view(
         simulation.store.settle(board, {"curve": [], "dropped": 0, "clip": None}, save=True)
     if simulation.method.settles:
         public = simulation._public(boards[-1])
-        for tasks, states in simulation.settled(public, torch.arange(len(federation))):
+        everyone = torch.arange(len(federation), device=simulation.device)
+        for tasks, states in simulation.settled(public, everyone):
             for place, task in enumerate(tasks.tolist()):
                 yield names[task], "last step", states["w"][place]
 
@@ -167,7 +172,8 @@ def last_view(simulation: Simulation, board: Board) -> Iterator[tuple[str, str, 
     """The last step of every task, given the last billboard."""
     simulation.board = board
     made = personalise(simulation, "best", silent, alone=False)
-    w, buffers = made.models(torch.arange(len(simulation.federation)))
+    everyone = torch.arange(len(simulation.federation), device=simulation.device)
+    w, buffers = made.models(everyone)
     for number, name in enumerate(simulation.federation.names):
         yield name, "choice", made.chosen[number]
         yield name, "last step", w[number]
@@ -178,7 +184,8 @@ def same(one: Any, other: Any) -> bool:
     """Bit for bit; NaN equals NaN."""
     if not isinstance(one, Tensor):
         return one == other
-    return one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+    bits = [side.cpu().numpy().tobytes() for side in (one, other)]
+    return one.shape == other.shape and bits[0] == bits[1]
 
 
 def noticed(one: Federation, other: Federation, setting: Setting | None = None) -> list[str]:
@@ -210,7 +217,7 @@ def _boards(simulation: Simulation) -> list[Board]:
     generator = torch.Generator().manual_seed(3)
     first = simulation.board
     moved = {
-        name: value + 0.1 * torch.randn(value.shape, generator=generator)
+        name: value + 0.1 * torch.randn(value.shape, generator=generator).to(value)
         for name, value in first.tensors.items()
     }
     return [first, Board(moved, 1)]

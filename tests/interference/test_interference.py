@@ -55,8 +55,7 @@ def _as_csv(found: Table, folder) -> Federation:
 
 def _as_frame(found: Table, folder) -> Federation:
     x, y, names = found
-    gaps = x[:, 0].astype(float)
-    gaps[::7] = np.nan
+    gaps = np.where(x[:, 0] > 1, np.nan, x[:, 0].astype(float))
     columns = {"a": gaps, "b": x[:, 1], "c": np.where(x[:, 2] > 0, "high", "low"), "y": y}
     return data.from_table(columns | {"site": names}, task="site", target="y", kind="binary")
 
@@ -70,6 +69,7 @@ def _as_npz(found: Table, folder) -> Federation:
 def _as_leaf(found: Table, folder) -> Federation:
     x, y, names = found
     users = list(dict.fromkeys(names.tolist()))
+    x = np.tile(1 / (1 + np.exp(-np.clip(x, -50, 50))), (1, 200))[:, :784]
     rows = {
         user: {"x": x[names == user].tolist(), "y": y[names == user].astype(int).tolist()}
         for user in users
@@ -77,7 +77,7 @@ def _as_leaf(found: Table, folder) -> Federation:
     counts = [int((names == user).sum()) for user in users]
     content = {"users": users, "num_samples": counts, "user_data": rows}
     (folder / "all.json").write_text(json.dumps(content))
-    return data.load("leaf", path=str(folder / "all.json"))
+    return data.load("femnist", path=str(folder / "all.json"))
 
 
 def _as_estimator(found: Table, folder) -> Federation:
@@ -116,7 +116,8 @@ def test_every_method(name, batch):
         pytest.skip("its batches are always full")
     kind = "multiclass" if name == "fedrep" else "binary"
     model = "mlp" if name == "fedrep" else "linear"
-    for change in QUICK:
+    # On the billboard of `naive` every task has a row, in the order of the file.
+    for change in QUICK[:1] if name == "naive" else QUICK:
         pair = both(change, kind)
         if name == "related":
             pair = tuple(each.clustered([k[-1] for k in each.names]) for each in pair)

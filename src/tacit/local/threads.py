@@ -26,7 +26,7 @@ def threads_for(numbers: int, slots: int = 1) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     many = before if numbers >= WORTH_SHARING else 1
-    while slots > 1 and slots % (SLOTS * many):
+    while many > 1 and slots > 1 and slots % (SLOTS * many):
         many -= 1
     if many == before:
         yield

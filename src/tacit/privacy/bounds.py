@@ -67,7 +67,7 @@ class Bounded:
     def of(cls, contributions: Tensor, clip: float, moments: Moments | None) -> Bounded:
         """An infinite clip leaves contributions as they are."""
         d = contributions.shape[1] if moments is None else moments.vector(contributions.shape[1])
-        norms = torch.linalg.vector_norm(contributions[:, :d], dim=1, dtype=torch.float64)
+        norms = _lengths(contributions[:, :d])
         finite = norms.isfinite() & contributions[:, d:].isfinite().all(dim=1)
         unit = clip if math.isfinite(clip) else 1.0
         longest = LONGEST * clip / unit
@@ -126,6 +126,13 @@ class Bounded:
     def _told(self) -> Tensor:
         """The bits as they are told: paid for by a share of the length."""
         return math.sqrt(BITS_SHARE) * 2 * self.bits
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """In double precision. Rows are filled up to whole vectors: a GPU adds up a row in another
+    order where it begins elsewhere in memory, and the place of a task must not show."""
+    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
+    return torch.linalg.vector_norm(filled, dim=1, dtype=torch.float64)
 
 
 def _steps(values: Tensor, grid: Grid | None) -> Tensor:

@@ -265,13 +265,16 @@ class Simulation:
     def _sound(
         self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
     ) -> tuple[State, Tensor]:
-        """A task whose training diverged keeps the state that it had, and sends zeros."""
+        """A task whose training diverged keeps the state that it had, and sends nothing finite.
+
+        Whoever takes what is sent drops and counts that.
+        """
         values = [*after.values(), *(() if sent is None else (sent,))]
         sound = torch.stack([value.isfinite().all(dim=1) for value in values]).all(dim=0)
         self.diverged[chunk.filled] |= ~sound
         sound = sound.unsqueeze(1)
         kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
-        return kept, torch.where(sound, values[-1], 0.0)
+        return kept, torch.where(sound, values[-1], torch.nan)
 
     def _first(self, chunk: Chunk, states: State) -> State:
         """Without what fills the chunk."""
