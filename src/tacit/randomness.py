@@ -107,12 +107,21 @@ def scramble(*parts: torch.Tensor | int) -> torch.Tensor:
     """
     import torch  # servers that add up shares need noise, and not this
 
-    mixed: torch.Tensor | None = None
+    mixed: torch.Tensor | int = 0
     for part in parts:
-        word = torch.as_tensor(part, dtype=torch.int64)
-        mixed = _mix(word) if mixed is None else _mix(mixed ^ word)
-    assert mixed is not None
-    return mixed
+        # Integers stay integers: a GPU cannot record that a number comes from the CPU.
+        word = mixed ^ part
+        mixed = _mix(word) if isinstance(word, torch.Tensor) else _mix_int(word)
+    return torch.as_tensor(mixed)
+
+
+def _mix_int(word: int) -> int:
+    """`_mix` of one integer, as a signed one of 64 bits."""
+    word = (word + 0x9E3779B97F4A7C15) % 2**64
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    word ^= word >> 31
+    return word - 2**64 if word >= 2**63 else word
 
 
 def _mix(word: torch.Tensor) -> torch.Tensor:

@@ -247,7 +247,7 @@ PLANTED = {
     "batches by place": (_draw_by_place, "another place in the file", 6, "linear"),
     "masks by place": (_draw_by_place, "another place in the file", None, "dropout"),
     "rows padded to the largest": (_pad_to_the_largest, "many rows more", None, "curved"),
-    "chunks that fit the cohort": (_fit_chunks_to_the_cohort, "many rows more", None, "linear"),
+    "chunks that fit the cohort": (_fit_chunks_to_the_cohort, "many rows more", None, "curved"),
     "states mixed in a chunk": (_train_from_others, "other values", 6, "linear"),
 }
 
