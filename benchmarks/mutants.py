@@ -1,9 +1,9 @@
 """Teeth: would the tests notice if the code that keeps the promise were slightly wrong?
 
 Seeded mutants of `privacy/`, of the summing and sharing of `secure/`, of the split and the batches:
-an operator, a comparison or a constant is changed, or a line is dropped. Each runs against the tests
-of its module (`TARGETS`). A mutant that none of them notices is a survivor; it gets a test, or a
-word here why it changes nothing (`EXPLAINED`).
+an operator, a comparison or a constant is changed, or a line is dropped. Each runs against tests of
+its module (`TARGETS`). A mutant that none of them notices is a survivor; it gets a test, or a word
+here why it changes nothing (`EXPLAINED`).
 
     python benchmarks/mutants.py --count 200 --jobs 2
 """
@@ -193,11 +193,12 @@ def tried(mutant: Mutant, copy: Path) -> tuple[bool, float]:
         path.write_bytes(text)
 
 
-def _fails(copy: Path, tests: tuple[str, ...]) -> bool:
+def _fails(copy: Path, tests: tuple[str, ...], jobs: int = 0) -> bool:
     found = [str(ROOT / "tests" / name) for name in tests if (ROOT / "tests" / name).exists()]
     path = os.pathsep.join([str(copy / "src"), os.environ.get("PYTHONPATH", "")])
     settings = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *found]
+    command += ["-n", str(jobs)] if jobs else []
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=settings, capture_output=True, timeout=PATIENCE
@@ -234,7 +235,7 @@ def main() -> None:
     given = parser.parse_args()
     selected = chosen(given.count, given.seed)
     every = tuple(dict.fromkeys(name for tests in TARGETS.values() for name in tests))
-    if _fails(ROOT, every):
+    if _fails(ROOT, every, given.jobs):
         sys.exit("the tests fail without any mutant, so they would notice everything: mend them")
     with tempfile.TemporaryDirectory() as folder:
         copies = [Path(folder) / str(number) for number in range(given.jobs)]
