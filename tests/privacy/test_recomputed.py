@@ -230,7 +230,7 @@ def test_repeated_rounds_and_other_orders_are_added(neighbours):
     twice = once + Counter([Release(sampler.at(4), noise)])
     later = Counter(Release(sampler.at(t, key=7), noise) for t in range(10, 20))
     two_runs = once + later
-    unknown = later + Counter([Release(sampler, noise)])
+    unknown = Counter(Release(s, noise) for s in (sampler, *map(sampler.at, range(10, 20))))
     everyone = once + Counter([Release(Everyone(), noise)])
     costs = {1: [once], 2: [twice, two_runs, unknown, everyone]}
     for held, booked in itertools.chain(*([(n, one) for one in all] for n, all in costs.items())):
