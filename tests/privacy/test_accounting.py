@@ -89,7 +89,7 @@ def test_published_epsilon_and_what_it_should_have_been(name):
     assert spent(without, delta, "replace").accountant == "RDP"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(
     noise=st.floats(2, 30),
     rate=st.floats(0.05, 0.9),

@@ -114,6 +114,7 @@ def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federatio
     assert "handed to 3 servers as shares" in log
 
 
+@pytest.mark.slow
 def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):
     federation = headed()
     method = tacit.FedMTL(min_peers=1)
@@ -128,6 +129,7 @@ def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):
     assert "hides everything from the 3 servers" in str(done.guarantee)
 
 
+@pytest.mark.slow
 def test_a_silo_that_fails_in_the_middle_is_left_out_and_the_round_goes_on(
     servers, make_federation, tmp_path
 ):
