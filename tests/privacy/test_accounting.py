@@ -157,7 +157,7 @@ def test_theorem_1_is_an_upper_bound_for_full_participation(epsilon, rounds, del
 def test_affordable_is_the_last_count_that_fits():
     release = Release(Poisson(0.5), 10.0)
     before = {Release(Poisson(0.5), 4.0): 2}
-    most = affordable(before, [release] * 10_000, 1.5, 1e-3, "add-remove")
+    most = affordable(before, [release] * 1000, 1.5, 1e-3, "add-remove")
     within = spent({**before, release: most}, 1e-3, "add-remove").epsilon
     beyond = spent({**before, release: most + 1}, 1e-3, "add-remove").epsilon
     assert within <= 1.5 < beyond
