@@ -2,7 +2,7 @@
 
 PyTorch's own refuses to be mapped over tasks on a GPU, and on a CPU it wants channels outermost in
 memory, where the engine's convolutions leave them innermost. As plain sums and products it runs
-anywhere, and gives the same numbers.
+anywhere, and gives the same numbers but for rounding.
 
 Statistics are buffers: they are computed from a task's rows, belong to its own state, and are never
 part of a contribution (see `tacit.local.flat`).
