@@ -102,7 +102,7 @@ def drawn_in_public(size: int, tasks: int, noise: float, rounds: int, delta: flo
     return brentq(excess, 0, 1000)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(
     noise=st.floats(2, 30),
     rate=st.floats(0.05, 0.9),
