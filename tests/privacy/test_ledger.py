@@ -38,8 +38,8 @@ def test_an_entry_is_flushed_and_forced_to_disk_before_book_returns(tmp_path, mo
 
 
 def test_figures_are_rounded_up_and_never_down():
-    assert [epsilon_up(x) for x in (1.0, 1.001, 0.1, 0.0991, 0.00123, 0.0, math.inf)] == [
-        "1.00", "1.01", "0.10", "0.100", "0.00123", "0.00", "∞",
+    assert [epsilon_up(x) for x in (1.0, 1.001, 0.1, 0.09911, 0.00123, 0.0, math.inf)] == [
+        "1.00", "1.01", "0.10", "0.0992", "0.00123", "0.00", "∞",
     ]  # fmt: skip
     assert [delta_up(x) for x in (0.001, 0.0012341, 1 / 3, 1e-7)] == [
         "0.001", "0.00124", "0.334", "1e-07",
