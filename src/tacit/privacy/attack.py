@@ -6,7 +6,7 @@
                                           │
                 all others together: log P(releases | A) − log P(releases | B)
                                           │
-                             `audit.lower_bound`: ε is at least …
+                            `guesses.told_apart`: ε is at least …
 
 Cohorts, clip, sum, noise and books are the channel's own code; only the vectors are short, because
 the noise has no favourite direction. Everybody sends far more than the clip lets through, and the
@@ -70,20 +70,20 @@ def scores(
     seed: int | None = None,
     on_run: Callable[[int], None] = lambda run: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The observer's score of so many runs in world A, and of as many in world B.
+    """The observer's score of so many runs, and whether each was made in world A: by a fair coin.
 
     Without a seed noise and cohorts come from where a private run has them, the operating system.
     """
-    found = np.empty((2, runs))
+    coins = np.random.default_rng(seed).random(runs) < 0.5
+    found = np.empty(runs)
     a, b = (_Knowledge(channel, worlds, second=second) for second in (False, True))
     observer, target = Observer(channel, worlds.a.shape[1], rounds), worlds.target
     for run in range(runs):
         on_run(run)
-        for world, known in enumerate((a, b)):
-            one = again(channel, _randomness(channel, seed, 2 * run + world))
-            seen = _run(one, observer, known, target, rounds)
-            found[world, run] = a.likelihood(seen, target) - b.likelihood(seen, target)
-    return found[0], found[1]
+        one = again(channel, _randomness(channel, seed, run))
+        seen = _run(one, observer, a if coins[run] else b, target, rounds)
+        found[run] = a.likelihood(seen, target) - b.likelihood(seen, target)
+    return found, coins
 
 
 def worst_worlds(channel: Channel, neighbours: Neighbours) -> Worlds:

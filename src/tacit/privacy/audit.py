@@ -28,27 +28,22 @@ CHUNK = 1000
 
 
 def lower_bound(
-    present: np.ndarray,
-    absent: np.ndarray,
-    delta: float,
-    confidence: float = 0.999,
-    *,
-    pilot: float = 0.5,
+    present: np.ndarray, absent: np.ndarray, delta: float, confidence: float = 0.999
 ) -> float:
     """A lower bound on ε, valid with the given confidence.
 
     `present` and `absent` are an observer's scores in repeated runs on two neighbours. The first
-    part of each (`pilot`) chooses the threshold, the rest is counted, with Clopper-Pearson bounds.
+    half of each chooses the threshold, the second half is counted, with Clopper-Pearson intervals.
     Both tails and both roles are tried when choosing; only one test is counted, so the confidence
     is not diluted.
     """
-    first, second = int(pilot * len(present)), int(pilot * len(absent))
-    tried = (present[:first], absent[:second])
-    count = (present[first:], absent[second:])
+    half_present, half_absent = len(present) // 2, len(absent) // 2
+    pilot = (present[:half_present], absent[:half_absent])
+    count = (present[half_present:], absent[half_absent:])
     best = max(
         (
-            (_refuted(*_counts(tried, threshold, sign, swap), delta, 0.9), threshold, sign, swap)
-            for threshold in np.quantile(np.concatenate(tried), np.linspace(0.001, 0.999, 200))
+            (_refuted(*_counts(pilot, threshold, sign, swap), delta, 0.9), threshold, sign, swap)
+            for threshold in np.quantile(np.concatenate(pilot), np.linspace(0.001, 0.999, 200))
             for sign in (1, -1)
             for swap in (False, True)
         ),

@@ -38,13 +38,9 @@ def section(result: Mapping[str, Any]) -> str:
 
 
 def _facts(name: str, audit: Mapping[str, Any]) -> str:
-    verdict = audit["verdict"]
+    verdict, colour = audit["verdict"], "bad" if audit["refuted"] else ""
     facts: list[tuple[str, object, str]] = [
-        (
-            NAMES.get(name, name),
-            verdict[:1].upper() + verdict[1:],
-            "bad" if audit["refuted"] else "",
-        ),
+        (NAMES.get(name, name), verdict[:1].upper() + verdict[1:], colour),
         ("Promised", audit["promised"]["in_words"], ""),
         ("Assumed", [words[:1].upper() + words[1:] for words in audit["assumed"]], ""),
         ("Tried", ", ".join(_tried(*one) for one in audit["tries"].items()), ""),

@@ -2,9 +2,9 @@
 
 | attack    | what is run                                            | what bounds ε from below    |
 |-----------|--------------------------------------------------------|-----------------------------|
-| many runs | the run's channel alone, with one worst task           | `privacy.audit.lower_bound` |
-| one run   | the whole run, with canaries put in by fair coins      | `privacy.guesses`           |
-| neighbour | the first round, with a row more or less in one task   | `privacy.audit.lower_bound` |
+| many runs | the run's channel alone, with one worst task           | `guesses.told_apart`        |
+| one run   | the whole run, with canaries put in by fair coins      | `guesses.guess`             |
+| neighbour | the first round, with a row more or less in one task   | `guesses.told_apart`        |
 
 An attack can refute a promise; it cannot prove one. A bound below the promise says that this
 observer, with so many tries, found nothing.
@@ -33,7 +33,7 @@ from tacit.runtime.simulate import Simulation
 from tacit.runtime.start import check, device_of, model_of, progress_of, usual
 from tacit.secure.settings import Secure
 
-CANARIES = 1000
+FEWEST, CANARIES = 100, 1000
 CANARY_NUMBERS = 200_000_000
 """In the vectors of all canaries together: for large models there are fewer of them."""
 
@@ -62,7 +62,7 @@ def audit(
 
     Parameters
     ----------
-    many_runs : how often the channel is run in each of two worlds (1000 to 10 000, by the rounds)
+    many_runs : how often the channel is run (2000 to 20 000 times, by the rounds)
     one_run, canaries : make the whole run once instead, with so many canaries (1000)
     neighbour : the same federation with a row more or less in one task: does any other task's
         contribution move, and by how much the sum? Only the first round is run
@@ -105,8 +105,7 @@ def audit(
         return simulation
 
     if one_run:
-        most = max(1, min(CANARIES, CANARY_NUMBERS // made.size))
-        number = most if canaries is None else canaries
+        number = _canaries(ready()) if canaries is None else canaries
         found = attacks.one_run(ready(number), privacy, number, seed, confidence, progress)
     elif neighbour is not None:
         pair = ready(), ready(of=neighbour)
@@ -123,6 +122,14 @@ def audit(
     if seed is not None:
         found = dataclasses.replace(found, assumed=(*found.assumed, "nobody knows the seed"))
     return dataclasses.replace(found, seconds=round(time.monotonic() - started, 1))
+
+
+def _canaries(simulation: Simulation) -> int:
+    """As many as do not drown each other: together they are no louder than the noise."""
+    channel, length = simulation.channel, simulation.contribution_size
+    assert channel.release is not None
+    quiet = max(FEWEST, int(length * channel.release.noise_multiplier**2))
+    return max(1, min(quiet, CANARIES, CANARY_NUMBERS // length))
 
 
 def _check_attack(
