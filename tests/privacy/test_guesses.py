@@ -122,7 +122,7 @@ def test_independent_runs_prove_most_of_a_gaussians_epsilon_and_never_more(shift
     exact = epsilon_of(shift, 1e-3)
     found = np.array([told_apart(*gaussians(shift, 20_000, seed), 1e-3) for seed in range(100)])
     assert (found > exact).mean() <= 0.02
-    assert found.min() > 0.5 * exact
+    assert np.quantile(found, 0.05) > 0.5 * exact
 
 
 def test_independent_runs_of_randomised_response_are_refuted_as_often_as_is_allowed():

@@ -60,7 +60,7 @@ def test_a_broken_channel_is_caught(make_federation, broken, neighbours):
 def test_random_cohorts_of_fixed_size_hide_nothing_from_the_others(make_federation):
     federation = make_federation(tasks=40)
     with sabotages.amplified_fixed_size(4):
-        found = attacked(federation, 0.3, neighbours="replace")
+        found = attacked(federation, runs=5000, rounds=3, neighbours="replace")
     assert found.promised.sampling == "4 of 40 tasks at random"
     assert found.epsilon_lower > found.promised.epsilon
 
@@ -116,9 +116,15 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 def test_one_run_with_canaries_in_any_method(make_federation, method, neighbours):
     found = attacked(
-        make_federation(), 8.0, runs=None, method=method, one_run=True, canaries=60, rounds=2,
+        make_federation(),
+        8.0,
+        runs=None,
+        method=method,
+        one_run=True,
+        canaries=60,
+        rounds=2,
         neighbours=neighbours,
-    )  # fmt: skip
+    )
     assert found.tries["canaries"] == 60
     assert found.epsilon_lower <= found.promised.epsilon <= 8.0
     assert found.promised.releases == 2

@@ -94,9 +94,17 @@ def audit(
         share = cohort / len(federation) if extra and cohort > 1 else cohort
         sampler = sampler_for(privacy.sampling, share, len(federation) + extra)
         simulation = prepare(
-            of.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
-            server=server, curator=curator,
-        )  # fmt: skip
+            of.to(compute),
+            method,
+            made,
+            privacy,
+            sampler,
+            rounds,
+            randomness,
+            compute,
+            server=server,
+            curator=curator,
+        )
         if simulation.channel.printed is not None:
             raise TacitError(
                 "the printed mechanism promises no ε, so there is nothing to refute: "
