@@ -1,15 +1,19 @@
 # Two commands: `make demo` shows what tacit does, `make test` checks it. Both set everything up.
+# `make test-all` adds the tests marked slow: real processes, Ray, long attacks, reproductions.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test lint types unit format benchmark clean
+.PHONY: demo test test-all lint types unit slow format benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/tacit demo
 
 test: lint types unit
+
+test-all: test slow
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -19,7 +23,10 @@ types: $(INSTALLED)
 	$(BIN)/basedpyright
 
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m 'not slow'
+
+slow: $(INSTALLED)
+	$(PYTEST) -m slow
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

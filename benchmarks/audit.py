@@ -89,16 +89,16 @@ def true_promises(seeds: int) -> None:
 
 
 def false_promises(seeds: int) -> None:
-    few, forty = federation(), federation(40)
+    few = federation()
     measure("half the noise", seeds, few, SHARP, sabotages.half_the_noise, rounds=1)
     measure("no clip", seeds, few, SHARP, sabotages.no_clip, rounds=1)
     measure("divided by who came", seeds, few, SHARP, sabotages.realised_cohort, rounds=1)
     measure(
         "fixed size, amplified",
         seeds,
-        forty,
+        federation(40),
         SHARP,
-        lambda: sabotages.amplified_fixed_size(4),
+        lambda: sabotages.amplified_fixed_size(8),
         rounds=5,
         neighbours="replace",
     )

@@ -29,7 +29,7 @@ from tacit.local.batches import draw
 from tacit.local.losses import multilabel
 from tacit.methods import FedMTL
 from tacit.privacy import Everyone
-from tacit.randomness import Randomness
+from tacit.randomness import Randomness, scramble
 from tacit.runtime.prepare import prepare
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.start import model_of
@@ -63,8 +63,8 @@ def one_after_another(federation: Federation, method: FedMTL, simulation: Any):
     every = torch.arange(len(federation), device=simulation.device)
 
     def train(round: int) -> None:
-        key = simulation.randomness.key("batches", round)
-        batches = draw(federation.train, every, method.steps, method.rows, key)
+        keys = scramble(simulation.randomness.key("batches", round), federation.keys)
+        batches = draw(federation.train, every, method.steps, method.rows or 1, keys)
         for number, module in enumerate(modules):
             module.train()
             optimiser = torch.optim.SGD(module.parameters(), lr=method.lr)

@@ -152,11 +152,11 @@ def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Callable[[]
 
 @contextlib.contextmanager
 def _stock_convolutions() -> Iterator[None]:
-    ours, flat.fast_convolutions = flat.fast_convolutions, contextlib.nullcontext
+    ours, flat.task_layers = flat.task_layers, contextlib.nullcontext
     try:
         yield
     finally:
-        flat.fast_convolutions = ours
+        flat.task_layers = ours
 
 
 def _seconds(call: Callable[[], Tensor], device: str) -> float:

@@ -22,7 +22,6 @@ import torch
 from tacit import PMTL, Federation
 from tacit.federation import Rows
 from tacit.local.flat import FlatModel
-from tacit.local.threads import threads_for
 from tacit.methods import Board, Server
 from tacit.privacy import Channel, Poisson, Release
 from tacit.randomness import Randomness
@@ -69,8 +68,7 @@ def simulation(tasks: int, place: str, folder: Path) -> Simulation:
 
 def one_round(run: Simulation) -> float:
     began = time.perf_counter()
-    with threads_for(run.in_flight):
-        run.board = run._round(run.board)
+    run.board = run._round(run.board)
     run.store.settle(run.board, {"curve": []}, save=False)
     return time.perf_counter() - began
 

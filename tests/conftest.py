@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
+from torch.fx.experimental import proxy_tensor
 
 from tacit import data
 from tacit.privacy import accounting
@@ -15,6 +17,17 @@ EXACT = ("privacy", "reproduce", "test_docs.py", "test_cli.py")
 """Tests in which digits of an ε, or of calibrated noise, count."""
 coarsely = lru_cache(maxsize=4096)(accounting._spent.__wrapped__)
 """With a memory of its own: what one test computed must not pass for another's."""
+
+described = proxy_tensor.extract_val
+
+
+def undescribed(value, include_real=False):
+    return None if type(value) is Tensor else described(value, include_real)
+
+
+proxy_tensor.extract_val = undescribed
+"""PyTorch describes the result of every traced operation by a fake tensor, with its whole stack of
+calls. Nobody here reads that, and it was half of the time of all tests; graphs are the same."""
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from unittest import mock
 
@@ -35,7 +35,12 @@ def half_the_noise() -> Iterator[None]:
 @contextlib.contextmanager
 def no_clip() -> Iterator[None]:
     bounded = Bounded.of
-    with mock.patch.object(Bounded, "of", lambda sent, clip, *more: bounded(sent, math.inf, *more)):
+
+    def unbounded(contributions, clip, moments):
+        found = bounded(contributions, clip, moments)
+        return dataclasses.replace(found, scale=(found.scale > 0) / clip)
+
+    with mock.patch.object(Bounded, "of", unbounded):
         yield
 
 
@@ -50,9 +55,9 @@ def realised_cohort() -> Iterator[None]:
         start(self, channel, round)
         came[id(self)], expected[id(self)] = 0, channel.sampler.expected(channel.tasks)
 
-    def counted(self, contributions, tasks=None):
-        add(self, contributions, tasks)
-        came[id(self)] += len(contributions)
+    def counted(self, contributions, tasks=None, count=None):
+        add(self, contributions, tasks, count)
+        came[id(self)] += len(contributions) if count is None else count
 
     def divided(self, size):
         return publish(self, size) * expected.pop(id(self)) / max(1, came.pop(id(self)))
@@ -67,7 +72,7 @@ def realised_cohort() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Amplified(Sampler):
-    """A random cohort of exactly `size`, accounted as if all others did not know who is in it."""
+    """A random cohort of exactly `size`, accounted as if its members were drawn independently."""
 
     size: int
     of: int
@@ -80,12 +85,16 @@ class Amplified(Sampler):
     def expected(self, tasks):
         return float(self.size)
 
+    @property
+    def secret(self):
+        return True  # this is the lie
+
     def accountants(self, neighbours):
-        return ("RDP",)
+        return ("PLD",)
 
     def event(self, noise_multiplier):
-        halved = dp_accounting.GaussianDpEvent(noise_multiplier / 2)  # replacing moves two clips
-        return dp_accounting.SampledWithoutReplacementDpEvent(self.of, self.size, halved)
+        gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
+        return dp_accounting.PoissonSampledDpEvent(self.size / self.of, gaussian)
 
     def __str__(self):
         return f"{self.size} of {self.of} tasks at random"
@@ -98,10 +107,11 @@ def amplified_fixed_size(size: int) -> Iterator[None]:
 
 
 def split_by_position(
-    codes: np.ndarray, tasks: int, rule: SplitRule, held: np.ndarray | None = None
+    codes: np.ndarray, names: Sequence[str], rule: SplitRule, held: np.ndarray | None = None
 ) -> dict[str, PartRows]:
     """Rows are shuffled by their place in the whole table: one more row shuffles all after it."""
     assert held is None
+    tasks = len(names)
     counts = np.bincount(codes, minlength=tasks)
     test = _share(counts, rule.test, counts - 1 - (rule.validation > 0))
     away = test + _share(counts, rule.validation, counts - 1 - test)

@@ -216,21 +216,18 @@ def test_account_in_both_directions_and_equal_to_the_library():
     )  # fmt: skip
     assert back["noise_multiplier"] == pytest.approx(10, rel=2e-3)
     assert "give --delta" in fail(["account", "--noise", "10", "--rounds", "5"])
-    assert "no valid accountant" in fail(
-        [
-            "account",
-            "--noise",
-            "10",
-            "--rounds",
-            "5",
-            "--tasks",
-            "50",
-            "--rate",
-            "0.5",
-            "--sampling",
-            "fixed-size",
-        ]
-    )
+
+
+def test_account_in_turn_pays_for_the_rounds_of_a_task_and_has_no_amplified_figure():
+    words = ["account", "--noise", "10", "--rounds", "50", "--rate", "0.1", "--delta", "0.001"]
+    assert "need --tasks" in fail([*words, "--sampling", "in-turn"])
+    words += ["--tasks", "40", "--json", "--sampling"]
+    turns = json.loads(succeed([*words, "in-turn"]))
+    assert turns["sampling"] == "4 of 40 tasks in turn"
+    assert turns["releases"] == 50
+    same = ["account", "--noise", "10", "--rounds", "5", "--delta", "0.001", "--json"]
+    assert turns["epsilon"] == json.loads(succeed([*same, "--sampling", "everyone"]))["epsilon"]
+    assert "'in-turn'" in fail([*words, "fixed-size"])
 
 
 def test_methods_data_and_compare(table, tmp_path):
@@ -278,6 +275,70 @@ def test_kill_and_resume_from_the_command_line(table, tmp_path):
     for file in ("personal.safetensors", "billboard.safetensors"):
         assert (cut / "models" / file).read_bytes() == (whole / "models" / file).read_bytes()
     assert (cut / "ledger.jsonl").read_text() == (whole / "ledger.jsonl").read_text()
+
+
+def test_a_schema_is_written_corrected_and_given(table, tmp_path):
+    path = tmp_path / "schema.json"
+    words = ["data", str(table), "--task", "hospital", "--target", "outcome"]
+    shown = succeed([*words, "--write-schema", str(path)])
+    assert "derived from all rows" in " ".join(shown.split()).replace("│ │ │", "")
+    assert "exists" in fail([*words, "--write-schema", str(path)])
+    written = json.loads(path.read_text())
+    assert (written["kind"], len(written["tasks"])) == ("binary", 12)
+    written["tasks"].remove("h3")
+    written["columns"][0]["scale"] = [55, 20]
+    path.write_text(json.dumps(written))
+
+    given = arguments(table, tmp_path / "run", task=None, target=None, schema=path)
+    succeed([*given, "--quiet"])
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["federation"]["tasks"] == 11 and "h3" not in result["metrics"]["per_task"]
+    said = result["guarantee"]["assumptions"]
+    assert sum("schema" in sentence for sentence in said) == 2
+    assert not any("inferred" in s or "hold only 0 and 1" in s for s in said)
+    new = tmp_path / "new.csv"
+    new.write_text("hospital,age,sex\nh1,40,x\n")  # x: a category that nobody listed
+    succeed(["predict", str(tmp_path / "run"), "--data", str(new), "--out", str(tmp_path / "p")])
+
+    config = tmp_path / "experiment.toml"
+    config.write_text(
+        f'[data]\nfrom = "{table}"\nschema = "{path}"\n[method]\nname = "pmtl"\n'
+        "[privacy]\nepsilon = 2.0\n[tune]\nruns = 1\nlr = [0.1]\n"
+        '[run]\nrounds = 2\nseed = 0\nbaselines = false\npersonalise = "none"\n'
+    )
+    result = json.loads(succeed(["train", str(config), "--out", str(tmp_path / "b"), "--json"]))
+    assert result["federation"]["tasks"] == 11
+    config.write_text(config.read_text().replace(f'schema = "{path}"\n', ""))
+    words = ["tune", str(config), "--schema", str(path), "--out", str(tmp_path / "c"), "--json"]
+    assert json.loads(succeed(words))["federation"]["tasks"] == 11
+
+    assert "no schema to write" in fail(["data", "digits", "--write-schema", str(tmp_path / "d")])
+    assert "needs a table" in fail(["data", "--write-schema", str(tmp_path / "d")])
+    assert not (tmp_path / "d").exists()
+    assert "or a schema (--schema)" in fail(["train", "--data", str(table)])
+
+
+def test_what_is_counted_over_tasks_is_labelled_where_it_is_written(table, tmp_path):
+    label = "not covered by the guarantee"
+    words = ["data", str(table), "--task", "hospital", "--target", "outcome", "--min-rows", "3"]
+    facts = json.loads(succeed([*words, "--json"]))
+    assert facts["rows_label"] == label
+    lines = [line for line in succeed(words).splitlines() if " rows " in line]
+    assert len(lines) >= 2 and all(label[:10] in line for line in lines if "rows of" in line)
+    assert f"{facts['training rows']}: {label}" in succeed(words)
+    out = tmp_path / "run"
+    succeed([*arguments(table, out, min_rows=3, personalise="best"), "--quiet"])
+    result = json.loads((out / "result.json").read_text())
+    assert result["federation"]["rows_label"] == result["timing_label"] == label
+    assert result["metrics"]["label"] == result["curve_label"] == result["exchange_label"] == label
+    short = json.loads(succeed(["compare", str(out), "--json"]))[str(out)]
+    assert short["label"] == short["timing_label"] == label
+    for old in ("timing_label", "exchange_label", "curve_label"):  # as earlier versions wrote it
+        del result[old]
+    del result["federation"]["rows_label"]
+    (out / "result.json").write_text(json.dumps(result))
+    assert json.loads(succeed(["compare", str(out), "--json"]))[str(out)]["timing_label"] == label
+    succeed(["compare", str(out), "--out", str(tmp_path / "c.html")])
 
 
 def experiment(tmp_path, table, out=None):

@@ -43,6 +43,16 @@ def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
     assert run.metrics["baselines"].keys() == {"local", "global"}
 
 
+def test_the_schema_of_the_guide_reads_the_table_of_the_guide():
+    text = (ROOT / "docs/data.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    schema = tacit.data.Schema.from_json(shown)
+    assert schema.to_json() + "\n" == shown.replace("[50, 20]", "[50.0, 20.0]")
+    rows = {"hospital": ["north", "south"] * 3, "outcome": [1, 0, 0] * 2, "age": range(6)}
+    rows |= {"sex": ["f"] * 6, "smoker": [0] * 6, "pressure": [142, None] * 3}
+    assert len(tacit.data.from_table(rows, schema=schema).features) == 5
+
+
 HEART = ROOT.parent / "shared" / "data" / "heart"
 
 

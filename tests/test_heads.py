@@ -127,7 +127,7 @@ def test_the_gradient_of_a_head_that_is_not_held_is_exactly_zero(plain, name):
     made = plain.with_heads(GROUPS, HOLDS)
     model = flat.build(MODELS[name], made, seed=3)
     assert len(model.parts) == 1 + 3 and model.parts[-1].stop == model.size
-    batches = draw(made.train, torch.arange(3), 2, 4, key=5)
+    batches = draw(made.train, torch.arange(3), 2, 4, made.keys)
     start = model.start + 0.1 * torch.randn(model.size, generator=torch.Generator().manual_seed(0))
     for k in range(3):
         for x, y, weight in zip(batches.x[k], batches.y[k], batches.weight[k], strict=True):

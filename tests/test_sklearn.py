@@ -302,13 +302,38 @@ def test_fits_add_up_in_a_ledger(tmp_path):
     assert not hasattr(made, "spent_")
 
 
-def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("method", ["pmtl", "ditto", "mpmtl", "prior"])
+def test_a_task_that_cannot_be_trained_fails_alone(method):
+    """Its rows are ten thousand times too large: nobody else notices, and it is left alone."""
+    x, y, tasks = arrays(12, 3, "regression")
+    wild = x * np.where(tasks == "task-4", 1e4, 1.0)[:, None]
+    made = PrivateMultiTaskRegressor(method, random_state=0, epsilon=8.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made.fit(wild.astype(np.float32), y, tasks=tasks)
+    assert set(made.diverged_) <= {"task-4"}
+    assert bool(made.diverged_) == any(
+        "diverged for 1 of 12 tasks" in str(w.message) for w in caught
+    )
+    own = tasks == "task-4"
+    error = np.mean((made.predict(wild[own], tasks[own]) - y[own]) ** 2)
+    assert error < 0.5 * np.var(y[own])
+    rest = made.predict(x[~own], tasks[~own])
+    assert np.mean((rest - y[~own]) ** 2) < 0.6 * np.var(y[~own])
+
+
+def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path, monkeypatch):
     x, y, tasks = arrays(8, 3, "regression")
     made = PrivateMultiTaskRegressor("pmtl", ledger=tmp_path / "ledger", rounds=30)
     made.fit(x, y, tasks=tasks)
     before = (tmp_path / "ledger").read_text()
-    with pytest.raises(tacit.TacitError, match=r"went astray .* PMTL with a smaller lr"):
-        made.fit(1e4 * x, y, tasks=tasks)
+
+    def full(*given, **settings):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("tacit.sklearn.private.train", full)
+    with pytest.raises(OSError, match="no space left"):
+        made.fit(x, y, tasks=tasks)
     assert (tmp_path / "ledger").read_text() == before
     with pytest.raises(sklearn.exceptions.NotFittedError):
         made.predict(x, tasks)

@@ -7,6 +7,7 @@ not wait for PyTorch.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import TacitError
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from tacit.runtime.train import train
     from tacit.runtime.tune import tune
     from tacit.secure.settings import Secure
+
+# Intel's BLAS may round the same product differently where its operands lie otherwise in memory. A
+# task's place in memory depends on who else is there, so it is asked not to (`local.chunks`). It
+# listens before its first product only.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 __version__ = "0.1.0"
 

@@ -90,7 +90,7 @@ class PrivacySection(Section):
     delta: float | None = None
     noise: float | None = None
     neighbours: Literal["add-remove", "replace"] = "add-remove"
-    sampling: Literal["poisson", "fixed-size", "everyone"] = "poisson"
+    sampling: str = "poisson"  # `Privacy` checks it, and says what became of "fixed-size"
 
 
 class CuratorSection(Section):
@@ -147,7 +147,7 @@ class Config(Section):
     tune: TuneSection | None = None
 
     def promise(self) -> Privacy | None:
-        return Privacy(**self.privacy.model_dump()) if self.privacy is not None else None
+        return None if self.privacy is None else Privacy(**self.privacy.model_dump())
 
     def server_rule(self) -> Server | None:
         return None if self.server is None else self.server.rule()

@@ -139,9 +139,9 @@ def run_demo(out: Path, *, as_json: bool = False) -> None:
         style="dim",
     )
     screen.print(
-        f"Test answers, mean ± sd over {len(SEEDS)} seeds of cohorts and noise. Scores are not "
-        "covered by the guarantee. Seeded, so reproducible and not private; leave the seed out for "
-        "the real thing.",
+        f"Test answers, mean ± sd over {len(SEEDS)} seeds of cohorts and noise. Scores are "
+        f"{NOT_COVERED}. Seeded, so reproducible and not private; leave the seed out for the real "
+        "thing.",
         style="dim",
     )
     screen.print(f"[bold]Guarantee at ε=1[/bold] {shown.guarantee}", soft_wrap=True)

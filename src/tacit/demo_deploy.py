@@ -29,6 +29,7 @@ from rich.table import Table
 from tacit.data.folders import VARIABLE, find
 from tacit.data.heart import ECG, HOSPITALS, PAIN, hospital_tables
 from tacit.errors import TacitError
+from tacit.privacy import NOT_COVERED
 from tacit.runtime.flower.trial import Trial
 from tacit.runtime.silos.conduct import RESULT, STATUS
 from tacit.runtime.silos.diary import LOG
@@ -266,9 +267,10 @@ def _show(out: Path, trial: Trial, screen: Console) -> None:
     screen.print(table)
     screen.print(
         "Personal models on each hospital's own test rows, and models trained on its own rows "
-        "alone. The demo read these scores in the four folders on this machine; no hospital sent "
-        "them to anybody. Four are few to hide among: the noise on their sum is strong, so the "
-        "others help little, and a hospital that sees no help keeps the model it trains alone.",
+        "alone. The demo read rows and scores in the four folders on this machine; no hospital "
+        f"sent them to anybody, and they are {NOT_COVERED}. Four are few to hide among: the noise "
+        "on their sum is strong, so the others help little, and a hospital that sees no help keeps "
+        "the model it trains alone.",
         style="dim",
     )
     guarantee = _read(out / COORDINATOR / RESULT)["guarantee"]["in_words"]

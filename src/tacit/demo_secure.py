@@ -102,7 +102,7 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
     screen.print(
         f"Test digits, one seed, {ROUNDS} rounds. Personal models of both runs differ by "
         f"{apart:.0e} of their length. Bytes are what a party sent in a round on average, with "
-        "all that TLS carries but not TLS itself. Scores are not covered by the guarantee.",
+        f"all that TLS carries but not TLS itself. Scores and times are {NOT_COVERED}.",
         style="dim",
     )
     screen.print(f"[bold]Guarantee[/bold] {secure.guarantee}", soft_wrap=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.features import represent
 from tacit.heads import Heads, holding
+from tacit.randomness import name_keys
 from tacit.relation import Relation, clusters, graph
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
@@ -114,6 +116,19 @@ class Federation:
     def __len__(self) -> int:
         return len(self.names)
 
+    @cached_property
+    def keys(self) -> Tensor:
+        """A number for each task, from its name alone: all that a task draws derives from it."""
+        return torch.from_numpy(name_keys(self.names)).to(self.train.offsets.device)
+
+    @property
+    def own_scaling(self) -> bool:
+        """Whether tasks scaled rows, filled gaps or scaled targets by constants of their own."""
+        made, target = self.preprocessing, self.target_scale
+        sides = () if made is None else (made.shift, made.scale, made.fill)
+        sides += () if target is None else (target.shift, target.scale)
+        return any(side is not None and bool((side != side[:1]).any()) for side in sides)
+
     def clustered(self, groups: Mapping[str, object] | Sequence[object]) -> Federation:
         """The same tasks in public clusters: the cluster of each task, by name or in order."""
         if isinstance(groups, Mapping):
@@ -201,8 +216,8 @@ class Federation:
         return replace(self, relation=relation, assumptions=(*self.assumptions, said))
 
     def __repr__(self) -> str:
-        rows = sum(len(part.y) for part in (self.train, self.validation, self.test))
-        return f"Federation({len(self)} tasks, {rows} rows, {self.kind}, from {self.source})"
+        # How many rows there are is computed over all tasks, and would stand here without a label.
+        return f"Federation({len(self)} tasks, {self.kind}, from {self.source})"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -4,6 +4,10 @@ A stream is named by its purpose and its round, not by how often it was used bef
 is killed and resumed needs no saved generator state, a silo can draw its own batches without
 knowing who else is in the cohort, and the order in which tasks are computed changes nothing.
 
+What a task draws for itself (its split, its batches, the masks of its dropout layers) is hashed
+from the run's key, the task's own name (`name_keys`) and the number of its own row. It never
+depends on the task's place among the others: a row more in one task changes nothing elsewhere.
+
 Without a seed, cohorts and noise come straight from the operating system. With a seed, everything
 is reproducible, and therefore *not private*: whoever knows the seed can subtract the noise.
 """
@@ -11,6 +15,7 @@ is reproducible, and therefore *not private*: whoever knows the seed can subtrac
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,19 +84,44 @@ class Randomness:
         return int(self._generator(purpose, round).integers(2**63))
 
 
+def name_keys(names: Sequence[str]) -> np.ndarray:
+    """A 64-bit integer for each name, made from its letters alone."""
+    import torch
+
+    if not len(names):
+        return np.zeros(0, dtype=np.int64)
+    text = np.asarray(names, dtype=np.str_)
+    letters = text.view(np.uint32).reshape(len(text), -1).astype(np.int64)
+    lengths = torch.from_numpy(np.char.str_len(text).astype(np.int64))
+    mixed = scramble(lengths)
+    for place in range(letters.shape[1]):  # the longest name decides how often, and nothing else
+        inside = lengths > place
+        mixed = torch.where(inside, _mix(mixed ^ torch.from_numpy(letters[:, place])), mixed)
+    return mixed.numpy()
+
+
 def scramble(*parts: torch.Tensor | int) -> torch.Tensor:
     """Hash integers to well-mixed 64-bit integers, the same on every device (SplitMix64's mixer).
 
-    Arguments broadcast. Used to shuffle each task's rows by (key, task, row) without any state.
+    Arguments broadcast. Used to shuffle each task's rows by (key, name, row) without any state.
     """
     import torch  # servers that add up shares need noise, and not this
 
-    mixed: torch.Tensor | None = None
+    mixed: torch.Tensor | int = 0
     for part in parts:
-        word = torch.as_tensor(part, dtype=torch.int64)
-        mixed = _mix(word) if mixed is None else _mix(mixed ^ word)
-    assert mixed is not None
-    return mixed
+        # Integers stay integers: a GPU cannot record that a number comes from the CPU.
+        word = mixed ^ part
+        mixed = _mix(word) if isinstance(word, torch.Tensor) else _mix_int(word)
+    return torch.as_tensor(mixed)
+
+
+def _mix_int(word: int) -> int:
+    """`_mix` of one integer, as a signed one of 64 bits."""
+    word = (word + 0x9E3779B97F4A7C15) % 2**64
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    word ^= word >> 31
+    return word - 2**64 if word >= 2**63 else word
 
 
 def _mix(word: torch.Tensor) -> torch.Tensor:

@@ -104,7 +104,7 @@ def test_public_constants():
     torch.testing.assert_close(made.train.x[:, 0], (raw.train.x[:, 0] - 150.0) / 10.0)
     torch.testing.assert_close(made.train.y, (raw.train.y - 7.0) / 3.0)
     assert torch.equal(made.train.x[:, 1], raw.train.x[:, 1])
-    assert not made.leaks and sum("public" in a for a in made.assumptions) == 3
+    assert not made.leaks and sum("public" in a for a in made.assumptions) == 4
     pair = from_table(plain, task="site", target="y", scale=([150.0, 0.0], [10.0, 1.0]))
     assert torch.equal(pair.train.x, made.train.x)
 

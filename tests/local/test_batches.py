@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.federation import Rows
-from tacit.local.batches import draw, round_up
+from tacit.local.batches import all_rows, draw
+from tacit.local.chunks import widths_of
+from tacit.randomness import scramble
 
 
 def rows_of(counts: list[int]) -> Rows:
@@ -26,7 +28,11 @@ def rows_of(counts: list[int]) -> Rows:
 )
 def test_batches_are_honest(counts, steps, batch, key):
     rows, tasks = rows_of(counts), torch.arange(len(counts))
-    batches = draw(rows, tasks, steps, batch, key)
+    keys, width = scramble(key, tasks), int(widths_of(rows.counts).max())
+    whole = batch is None
+    batches = (
+        all_rows(rows, tasks, width, steps) if whole else draw(rows, tasks, steps, batch, keys)
+    )
     assert batches.x.shape[:2] == (len(counts), steps)
     assert torch.allclose(batches.weight.sum(2), torch.ones(len(counts), steps))
     assert torch.equal(batches.x[..., 0], batches.y)
@@ -47,19 +53,23 @@ def test_batches_are_honest(counts, steps, batch, key):
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.integers(0, 2**62))
 def test_a_task_alone_draws_what_it_draws_among_others(counts, key):
     rows = rows_of(counts)
-    together = draw(rows, torch.arange(len(counts)), 3, 4, key)
+    keys = scramble(key, torch.arange(len(counts)))
+    together = draw(rows, torch.arange(len(counts)), 3, 4, keys)
     for k in range(len(counts)):
-        alone = draw(rows, torch.tensor([k]), 3, 4, key)
+        alone = draw(rows, torch.tensor([k]), 3, 4, keys[k : k + 1])
         assert torch.equal(alone.y[0], together.y[k])
         assert torch.equal(alone.weight[0], together.weight[k])
 
 
 def test_rounds_shuffle_differently():
     rows = rows_of([50])
-    one, other = (draw(rows, torch.tensor([0]), 1, 50 - 1, key).y for key in (1, 2))
+    one, other = (draw(rows, torch.tensor([0]), 1, 50 - 1, torch.tensor([key])).y for key in (1, 2))
     assert not torch.equal(one, other)
 
 
 @given(st.integers(1, 10**6))
-def test_rounding_up_wastes_at_most_half(number):
-    assert number <= round_up(number) <= max(number, 1.5 * number)
+def test_widths_are_few_and_waste_little(number):
+    width = int(widths_of(torch.tensor([number])))
+    assert number <= width <= max(16, 2 * number)
+    assert number < 64 or width <= 1.5 * number
+    assert int(widths_of(torch.tensor([width]))) == width

@@ -13,9 +13,9 @@ from torch import nn
 
 import tacit
 from tacit import PMTL, FedAvg, Local, TacitError
-from tacit.local.batches import draw
+from tacit.local.batches import all_rows, draw
 from tacit.methods import Board
-from tacit.randomness import Randomness
+from tacit.randomness import Randomness, scramble
 from tacit.runtime.train import train
 
 
@@ -69,8 +69,12 @@ def plain_loop(federation, module, method, rounds, clip):
     for round in range(rounds):
         update = torch.zeros_like(mean)
         for k in range(tasks):
-            key = randomness.key("batches", round)
-            batches = draw(federation.train, torch.tensor([k]), method.steps, method.batch, key)
+            key = scramble(randomness.key("batches", round), federation.keys[k : k + 1])
+            one, rows = torch.tensor([k]), federation.train
+            if method.batch is None:
+                batches = all_rows(rows, one, int(rows.counts[k]), method.steps)
+            else:
+                batches = draw(rows, one, method.steps, method.batch, key)
             model = copy.deepcopy(module)
             start = personal[k] if isinstance(method, PMTL) else mean
             nn.utils.vector_to_parameters(start.clone(), model.parameters())

@@ -10,7 +10,8 @@ import torch
 
 import tacit
 from tacit.privacy import Everyone, Release
-from tacit.privacy.channel import BITS_SHARE, Channel
+from tacit.privacy.bounds import BITS_SHARE
+from tacit.privacy.channel import Channel
 from tacit.randomness import Randomness
 
 

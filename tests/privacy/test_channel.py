@@ -54,9 +54,14 @@ def test_small_contributions_pass_unchanged_and_large_ones_keep_their_direction(
 def test_non_finite_contributions_count_as_zero_and_are_counted():
     one = channel()
     collection = one.open(0, 1)
-    collection.add(torch.tensor([[math.nan, 1.0], [math.inf, 0.0], [3e38, 3e38], [0.0, 0.0]]))
+    collection.add(torch.tensor([[math.nan, 1.0], [math.inf, 0.0], [-math.inf, 0.0], [0.0, 0.0]]))
     assert torch.equal(collection.publishable(2), torch.zeros(2))
     assert one.dropped == 3
+
+
+def test_a_length_beyond_single_precision_is_clipped_like_any_other():
+    found = total(torch.tensor([[3e38, 3e38]]))
+    assert torch.allclose(found, torch.full((2,), math.sqrt(0.5)), atol=1e-5)
 
 
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():
@@ -155,7 +160,7 @@ def test_attack_the_release_with_the_worst_task():
 
 def test_attack_succeeds_when_clipping_is_removed(monkeypatch):
     def unclipped(self, contributions):
-        self._Collection__sum = contributions.sum(dim=0)
+        self._Collection__sum = (contributions.sum(dim=0).double() * 2**30).long()
 
     monkeypatch.setattr(Collection, "add", unclipped)
     promised, proved = attack(noise=1.0)

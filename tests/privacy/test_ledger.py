@@ -7,18 +7,27 @@ import json
 import pytest
 
 from tacit import Privacy, TacitError
-from tacit.privacy import Everyone, FixedSize, Ledger, Poisson, Release, guarantee
+from tacit.privacy import Everyone, InTurn, Ledger, Poisson, Release, guarantee
 
 
 def test_entries_are_on_disk_when_book_returns_and_come_back(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger.at(path)
-    for round, sampler in enumerate((Poisson(0.5), FixedSize(3, 9), Everyone(), Poisson(0.5))):
+    turn = InTurn(3, 9).at(1, key=2**47)
+    for round, sampler in enumerate((Poisson(0.5), turn, Everyone(), Poisson(0.5))):
         ledger.book(round, Release(sampler, 4.0), repeatable=False, clip=1.0)
         assert len(path.read_text().splitlines()) == round + 1
     again = Ledger.at(path)
     assert again.releases() == ledger.releases()
     assert again.releases()[Release(Poisson(0.5), 4.0)] == 2
+
+
+def test_an_old_ledger_of_random_cohorts_of_exact_size_is_not_read_as_anything_cheaper(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    old = {"round": 0, "noise_multiplier": 4.0, "sampling": {"name": "fixed-size", "size": 3}}
+    path.write_text(json.dumps(old) + "\n")
+    with pytest.raises(TacitError, match="promised too small an ε"):
+        Ledger.at(path).releases()
 
 
 def test_a_torn_last_line_is_cut_off_and_a_damaged_middle_is_an_error(tmp_path):

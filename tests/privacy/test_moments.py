@@ -27,7 +27,7 @@ def lifted(moments: Moments, rows: torch.Tensor, clip: float = 2.0, **more) -> t
                   release=Release(Everyone(), 0.0), moments=moments, **more)  # fmt: skip
     collection = one.open(0, 1)
     collection.add(rows)
-    return collection._Collection__sum  # type: ignore[attr-defined]
+    return collection._Collection__sum.double() / 2**30  # type: ignore[attr-defined]
 
 
 numbers = st.floats(width=32, allow_nan=True, allow_infinity=True)

@@ -17,7 +17,7 @@ from scipy import stats
 from tacit import Privacy, TacitError
 from tacit.privacy import (
     Everyone,
-    FixedSize,
+    InTurn,
     Ledger,
     Poisson,
     Release,
@@ -32,7 +32,7 @@ from tacit.privacy.guarantee import GIVEN
 from tacit.privacy.selection import halting, number_of_runs, tuning
 from tacit.randomness import Randomness
 
-ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
+ADD = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 TASKS, DELTA = 100, 1e-3
 
 
@@ -56,13 +56,21 @@ def test_epsilon_equals_dp_accounting(runs):
     assert cost(6.0, runs) == pytest.approx(accountant.get_epsilon(DELTA), abs=1e-9)
 
 
-def test_fixed_size_with_replace_halves_all_noise_for_the_accountant():
-    training = dp.SampledWithoutReplacementDpEvent(100, 50, dp.GaussianDpEvent(15.0))
-    score = dp.GaussianDpEvent(45 / (0.5 * math.sqrt(20)))  # all tasks: replacing one moves it by 2
-    one = dp.ComposedDpEvent([dp.SelfComposedDpEvent(training, 20), score])
-    accountant = RdpAccountant(neighboring_relation=REPLACE)
+@pytest.mark.parametrize(
+    ("sampler", "held"),
+    [(InTurn(50, TASKS), 10), (InTurn(30, TASKS), 6), (Everyone(), 20), (Poisson(1.0), 20)],
+)
+@pytest.mark.parametrize(("neighbours", "moved"), [("add-remove", 1), ("replace", 2)])
+def test_public_cohorts_are_plain_releases_in_the_rounds_of_a_task(
+    sampler, held, neighbours, moved
+):
+    """20 rounds of which a task is in some, and a score; replacing moves both by two clips."""
+    training = dp.GaussianDpEvent(30.0 / moved)
+    score = dp.GaussianDpEvent(30.0 / moved * 3 / math.sqrt(held))
+    one = dp.ComposedDpEvent([dp.SelfComposedDpEvent(training, held), score])
+    accountant = RdpAccountant(neighboring_relation=ADD)
     accountant.compose(RepeatAndSelectDpEvent(one, 4, 0))
-    found = cost(30.0, 4, FixedSize(50, TASKS), neighbours="replace")
+    found = cost(30.0, 4, sampler, neighbours=neighbours)
     assert found == pytest.approx(accountant.get_epsilon(DELTA), abs=1e-9)
 
 
@@ -190,13 +198,9 @@ def test_the_guarantee_says_whether_the_choice_of_settings_is_covered():
     assert "tuning" not in plain.trusts
 
 
-@pytest.mark.parametrize(
-    ("sampler", "neighbours"),
-    [(Poisson(0.5), "replace"), (Everyone(), "replace"), (FixedSize(50, 100), "add-remove")],
-)
-def test_pairs_without_a_valid_bound_are_refused(sampler, neighbours):
-    with pytest.raises(TacitError, match=r"only the RDP accountant|no valid accountant"):
-        tuning(sampler, 8.0, 20, TASKS, neighbours, 5)
+def test_a_pair_without_a_valid_bound_is_refused():
+    with pytest.raises(TacitError, match="only the RDP accountant"):
+        tuning(Poisson(0.5), 8.0, 20, TASKS, "replace", 5)
 
 
 @pytest.mark.parametrize("runs", [0.5, -1, math.inf, math.nan])

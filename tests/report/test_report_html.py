@@ -269,3 +269,16 @@ def test_the_result_is_not_changed(make):
 def test_a_path_that_cannot_be_written_is_a_sentence(make, tmp_path):
     with pytest.raises(TacitError, match="cannot write the report"):
         write_html(make(), tmp_path)
+
+
+def test_exact_counts_are_labelled_in_the_text(make):
+    result = make()
+    result["metrics"]["dropped_contributions"] = 0
+    shown = page(result)
+    terms = dict(re.findall(r"<dt>(.*?)</dt><dd[^>]*>(.*?)</dd>", shown))
+    for term in ("rows", "size of a task", "dropped contributions", "seconds"):
+        assert terms[term].endswith("(not covered by the guarantee)"), term
+    assert terms["device"] == "cpu"
+    total = sum(result["federation"]["rows"].values())
+    subtitle = re.search(r'<p class="sub">(.*?)</p>', shown)
+    assert subtitle is not None and "row" not in subtitle[1] and str(total) not in subtitle[1]

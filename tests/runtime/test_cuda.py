@@ -8,6 +8,8 @@ import torch
 import tacit
 from tacit import PMTL, FedAvg, Local
 from tacit.runtime.train import train
+from tests.interference.harness import CHANGES, Setting, noticed, table
+from tests.interference.networks import made
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -85,17 +87,34 @@ def test_recorded_steps_agree_with_the_cpu(method):
 
 
 @needs_cuda
-def test_random_layers_are_never_recorded():
+def test_masks_follow_their_key_also_when_they_are_recorded():
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    from tacit.local.dropout import dropped, own_chance
     from tacit.local.replay import Replay
 
-    x = torch.ones(64, device="cuda")
-    for function, recorded in (
-        (lambda x: [torch.dropout(x, 0.5, True)], False),
-        (lambda x: [torch.sin(x)], True),
-    ):
-        replay = Replay(make_fx(function)(x))
-        seen = [replay(x)[0] for _ in range(6)]
-        assert (replay._record is not None) is recorded
-        assert recorded or not all(torch.equal(seen[0], other) for other in seen)
+    def function(x, key):
+        with own_chance(key):
+            return [dropped(torch.nn.functional.dropout, x)]
+
+    x, keys = torch.ones(64, device="cuda"), torch.arange(6, device="cuda")
+    replay = Replay(make_fx(function)(x, keys[0]))
+    seen = [replay(x, key)[0] for key in (*keys, keys[0])]
+    assert replay._record is not None
+    assert torch.equal(seen[0], seen[-1])
+    assert len({tuple(mask.tolist()) for mask in seen}) == 6
+
+
+@needs_cuda
+@pytest.mark.parametrize("network", ["mlp", "curved", "dropout", "cnn", "statistics"])
+@pytest.mark.parametrize("batch", [6, None])
+def test_no_other_task_notices_on_a_gpu_either(network, batch):
+    module, shape = made(network)
+    before = table("multiclass", shape=shape)
+    for change in ("many rows more", "another place in the file"):
+        after = CHANGES[change](*before)
+        pair = (tacit.data.from_arrays(*each, kind="multiclass") for each in (before, after))
+        setting = Setting(
+            PMTL(batch=batch, local_steps=2), module, device="cuda", last_step=network == "mlp"
+        )
+        assert noticed(*pair, setting) == []

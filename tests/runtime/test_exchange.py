@@ -205,7 +205,7 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch, metho
     together = finished()
     monkeypatch.setattr(simulate, "CPU_CHUNK_BYTES", 1)  # one task at a time
     apart = finished()
-    assert apart.simulation.chunk == 1
+    assert apart.simulation.slots(6, ragged=False) == 1
     assert torch.allclose(personal(apart), personal(together), atol=1e-5)
     assert torch.allclose(apart.simulation.record.weights, together.simulation.record.weights,
                           atol=1e-5)  # fmt: skip

@@ -180,10 +180,6 @@ def test_models_that_cannot_work_are_refused_before_training(make_federation, mo
         ({"resume": True}, "a folder is needed"),
         ({"store": "disk"}, "a folder is needed"),
         ({"method": PMTL(clip=math.inf), "privacy": Privacy(epsilon=1.0)}, "clip must be finite"),
-        (
-            {"privacy": Privacy(epsilon=1.0, sampling="fixed-size"), "cohort": 0.5},
-            "no valid accountant",
-        ),
         ({"method": "pmtl"}, "an instance of"),
     ],
 )
@@ -231,6 +227,25 @@ def test_a_run_that_would_pass_its_budget_stops_by_itself(make_federation, tmp_p
     assert run.simulation.board.round == 5
     assert run.guarantee.releases == 8
     assert run.guarantee.epsilon <= 1.0
+
+
+def test_a_run_in_turn_costs_the_rounds_of_one_task_also_after_a_crash(make_federation, tmp_path):
+    federation, whole = make_federation(), tmp_path / "whole"
+    tasks = len(federation)
+    privacy = Privacy(epsilon=1.0, delta=1e-3, sampling="in-turn", neighbours="replace")
+    settings = {"privacy": privacy, "rounds": tasks, "cohort": 2, "seed": None}
+    run = quick(federation, out=whole, **settings)
+    assert f"2 of {tasks} tasks in turn" in str(run.guarantee)
+    assert 0.999 < run.guarantee.epsilon <= 1.0 and run.guarantee.releases == tasks
+    noise = run.guarantee.noise_multiplier
+    assert noise is not None
+    once = tacit.privacy.noise_for(1.0, 1e-3, tacit.privacy.Everyone(), 2, "replace")
+    assert noise == pytest.approx(once, rel=2e-4)  # each task is in two rounds
+    # A crash before the last round was saved: to repeat it would be a third time for those in it.
+    ledger = (whole / "ledger.jsonl").read_text()
+    (whole / "ledger.jsonl").write_text(ledger + ledger.splitlines()[-1] + "\n")
+    again = tacit.privacy.Ledger.at(whole / "ledger.jsonl").releases()
+    assert tacit.privacy.spent(again, 1e-3, "replace").epsilon > 1.2
 
 
 def test_pooled_scaling_marks_the_run(make_federation):

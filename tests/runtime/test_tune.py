@@ -31,6 +31,13 @@ def quick(federation, search=None, **settings):
     return tacit.tune(federation, search=SEARCH if search is None else search, **settings)
 
 
+def test_replace_can_be_tuned_with_cohorts_in_turn(make_federation, tmp_path):
+    privacy = Privacy(epsilon=2.0, delta=1e-3, neighbours="replace", sampling="in-turn")
+    run = quick(make_federation(), privacy=privacy, cohort=0.5, rounds=4, out=tmp_path / "run")
+    assert 1.96 < run.guarantee.epsilon <= 2.0
+    assert run.guarantee.accountant == "RDP" and "tasks in turn" in str(run.guarantee)
+
+
 @pytest.fixture
 def scripted(monkeypatch):
     """Four runs, whose noisy scores are as told; returns what was run."""
@@ -232,10 +239,9 @@ def test_settings_are_drawn_as_promised():
         ({"expected_runs": 0}, "expected_runs=0"),
         ({"rounds": 0}, "rounds"),
         ({"model": torch.nn.Linear(7, 1)}, "does not run on inputs"),
-        ({"privacy": Privacy(epsilon=1.0, neighbours="replace")}, "only the RDP accountant"),
         (
-            {"privacy": Privacy(epsilon=1.0, sampling="fixed-size"), "cohort": 0.5},
-            "no valid accountant",
+            {"privacy": Privacy(epsilon=1.0, neighbours="replace"), "cohort": 0.5},
+            "only the RDP accountant.*sampling='in-turn'",
         ),
     ],
 )

@@ -57,7 +57,8 @@ def test_every_method_on_the_billboard_ends_where_one_machine_takes_it(
     method = METHODS[name](clip=3.0, **steps)
     central = tacit.train(federation, method, **given)
     shared = tacit.train(federation, method, curator=tacit.Secure(), **given)
-    assert (models(central) - models(shared)).abs().max() < 2e-4 * models(central).abs().max()
+    # Servers have 20 bits of a clip, one machine 30; MP-MTL takes square roots of what is left.
+    assert (models(central) - models(shared)).abs().max() < 1e-3 * models(central).abs().max()
     assert not torch.equal(models(central), models(shared))
     booked = shared.simulation.channel.ledger.entries
     assert len(booked) == 2
@@ -185,15 +186,15 @@ def test_a_seeded_run_repeats_itself_and_servers_differ(make_federation):
 
 def test_without_clipping_a_task_is_stopped_at_its_own_door(monkeypatch):
     """The bound of the job catches what neither the channel nor the curator clipped."""
-    monkeypatch.setattr("tacit.privacy.bounds.ROUNDING", -1e4)
+    monkeypatch.setattr("tacit.privacy.bounds.LONGEST", 1e4)
     unbounded = secure()
     collection = channel(curator=unbounded).open(0, 1)
     collection.add(torch.full((1, 2), 1e3), torch.tensor([1]))
     first = collection.publishable(2)
-    assert float(first.norm()) < 6  # the curator clips again, in double precision
+    assert float(first.norm()) < 6  # the grid clips again
     monkeypatch.setattr(
-        "tacit.secure.curator.quantised",
-        lambda vector, grid: np.trunc(vector * grid.steps).astype(np.int64),
+        "tacit.privacy.grid.Grid.integers",
+        lambda grid, vectors: np.trunc(vectors * grid.steps).astype(np.int64),
     )
     again = channel(curator=unbounded).open(0, 1)
     again.add(torch.full((1, 2), 1e3), torch.tensor([1]))

@@ -10,11 +10,11 @@ import torch
 
 from tacit.privacy import Poisson, Release, spent
 from tacit.privacy.audit import lower_bound
-from tacit.privacy.bounds import Bounded
+from tacit.privacy.bounds import Bounded, Place
+from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness
-from tacit.secure.curator import quantised
 from tacit.secure.job import InProcess
-from tacit.secure.summing import Grid, SeededSum
+from tacit.secure.summing import SeededSum
 from tests.privacy.test_channel import RUNS
 
 
@@ -28,10 +28,10 @@ def scores(noise: float, present: bool, *, share: float, clipped: bool) -> np.nd
     everyone = torch.full((4, 3), 0.1)
     everyone[3] = torch.tensor([1e4, -1e4, 1e4])
     bounded = Bounded.of(everyone, 1.0 if clipped else 10.0, None)
-    vectors = bounded.vectors(1.0, None, None, torch.arange(4), with_bits=False).numpy()
+    vectors = bounded.vectors(Place(), torch.arange(4)).numpy() * (1 if clipped else 10)
     bound = grid.steps if clipped else 10 * grid.steps
     rows = [
-        quantised(one, grid) if clipped else np.trunc(one * grid.steps).astype(np.int64)
+        grid.integers(one) if clipped else np.trunc(one * grid.steps).astype(np.int64)
         for one in vectors
     ]
     within = np.zeros((RUNS, 4), np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Annotated, Literal
 
 from rich.console import Console
@@ -19,7 +20,7 @@ def account(
     delta: Annotated[float | None, OPTION(help="δ; or give --tasks for 1 / (10 tasks).")] = None,
     tasks: Annotated[int | None, OPTION(help="Number of tasks.")] = None,
     neighbours: Annotated[str, OPTION(help="add-remove or replace.")] = "add-remove",
-    sampling: Annotated[str, OPTION(help="poisson, fixed-size or everyone.")] = "poisson",
+    sampling: Annotated[str, OPTION(help="poisson, in-turn or everyone.")] = "poisson",
     as_json: Json = False,
 ) -> None:
     """What a noise multiplier is worth in ε, or the other way round; no data needed."""
@@ -27,8 +28,8 @@ def account(
 
     if delta is None and tasks is None:
         raise TacitError("give --delta, or --tasks for the default δ = 1 / (10 tasks)")
-    if sampling == "fixed-size" and tasks is None:
-        raise TacitError("fixed-size cohorts need --tasks, the number they are drawn from")
+    if sampling == "in-turn" and tasks is None:
+        raise TacitError("cohorts in turn need --tasks, the number they are taken from")
     if rounds < 1:
         raise TacitError(f"--rounds {rounds}: at least 1 is needed")
     number = tasks or 1
@@ -40,8 +41,8 @@ def account(
     sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number)
     multiplier = privacy.noise_multiplier(sampler, rounds, number)
     promise = guarantee(
-        {Release(sampler, multiplier): rounds}, channel="billboard", privacy=privacy, tasks=number,
-        sampler=sampler, clip=1.0, seeded=False,
+        Counter(Release(sampler.at(round), multiplier) for round in range(rounds)),
+        channel="billboard", privacy=privacy, tasks=number, sampler=sampler, clip=1.0, seeded=False,
     )  # fmt: skip
     if as_json:
         keep = ("epsilon", "delta", "neighbours", "sampling", "accountant", "releases",

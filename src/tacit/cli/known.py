@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.options import OPTION, Json, pairs, targets
+from tacit.errors import TacitError
 
+DERIVED = (
+    "derived from all rows, private ones too; read it and correct it before you share it or give "
+    "it to --schema as public constants"
+)
+"""What a schema is that was just written."""
 FEW = 8
 """Features that are named before it says how many there are."""
 
@@ -54,6 +61,10 @@ def data_sets(
     option: Annotated[
         list[str] | None, OPTION(help="Any other option: name=value, such as path=DIR.")
     ] = None,
+    write_schema: Annotated[
+        Path | None,
+        OPTION(help="Write what was decided by looking at all rows, for --schema of tacit train."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The data sets known by name, or what tacit makes of a file, before any training."""
@@ -62,8 +73,11 @@ def data_sets(
     if source is not None:
         given = {"task": task, "target": targets(target), "min_rows": min_rows}
         options = {key: value for key, value in given.items() if value is not None}
-        _describe(data.load(source, **(options | pairs("--option", option))), as_json)
+        found = data.load(source, **(options | pairs("--option", option)))
+        _describe(found, None if write_schema is None else _written(found, write_schema), as_json)
         return
+    if write_schema is not None:
+        raise TacitError("--write-schema needs a table: tacit data FILE --task … --target …")
     sources = data.sources()
     if as_json:
         print(json.dumps([dataclasses.asdict(source) for source in sources]))
@@ -79,7 +93,21 @@ def data_sets(
     )
 
 
-def _describe(federation: Any, as_json: bool) -> None:
+def _written(federation: Any, path: Path) -> str:
+    from tacit.data.schema import write_schema
+
+    schema = federation.schema
+    if schema is None or schema.kind is None:
+        raise TacitError(
+            f"{federation.source} has no schema to write: give a table (.csv, .csv.gz, .parquet)"
+        )
+    write_schema(dataclasses.replace(schema, tasks=tuple(federation.names)), path)
+    return f"{path}: {DERIVED}"
+
+
+def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
+    from tacit.privacy import NOT_COVERED
+
     counts = federation.train.counts
     facts = {
         "source": federation.source,
@@ -88,17 +116,22 @@ def _describe(federation: Any, as_json: bool) -> None:
         "features": list(federation.features),
         "training rows": int(counts.sum()),
         "rows of a task": [int(counts.min()), int(counts.median()), int(counts.max())],
+        "rows_label": NOT_COVERED,
         "assumed public": list(federation.assumptions),
         "leaks": list(federation.leaks),
     }
+    facts |= {} if schema is None else {"schema": schema}
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))
         return
     smallest, median, largest = facts["rows of a task"]
+    sizes = f"{smallest} (smallest), {median} (median), {largest} (largest)"
     shown = facts | {
         "features": _some(federation),
-        "rows of a task": f"{smallest} (smallest), {median} (median), {largest} (largest)",
+        "training rows": f"{facts['training rows']}: {NOT_COVERED}",
+        "rows of a task": f"{sizes}: {NOT_COVERED}",
     }
+    del shown["rows_label"]  # it stands beside the figures
     table = Table(show_header=False)
     for name, value in shown.items():
         words = "; ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -39,6 +39,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Several runs side by side. Choosing among them by these figures is not covered by any ε."""
+    from tacit.privacy import NOT_COVERED
     from tacit.report.tables import compare_table, write_comparison
 
     results = {}
@@ -51,6 +52,7 @@ def compare(
         keep = ("guarantee", "config", "timing")
         short = {
             name: {key: result[key] for key in keep}
+            | {"timing_label": result.get("timing_label", NOT_COVERED)}
             | {key: result["metrics"][key] for key in ("label", "overall")}
             for name, result in results.items()
         }

@@ -64,6 +64,13 @@ def settings(
         list[str] | None,
         OPTION(help="Any other option of the data: name=value.", rich_help_panel=DATA),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        OPTION(
+            help="Columns, classes and tasks as public constants (tacit data --write-schema).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     relation: Annotated[
         Path | None,
         OPTION(
@@ -118,7 +125,7 @@ def settings(
         str | None, OPTION(help="add-remove or replace.", rich_help_panel=PRIVACY)
     ] = None,
     sampling: Annotated[
-        str | None, OPTION(help="poisson, fixed-size or everyone.", rich_help_panel=PRIVACY)
+        str | None, OPTION(help="poisson, in-turn or everyone.", rich_help_panel=PRIVACY)
     ] = None,
     curator: Annotated[
         str | None,
@@ -202,7 +209,7 @@ def settings(
         "data": {
             "from": data, "task": task, "target": targets(target), "kind": kind,
             "drop": names(drop), "features": names(features), "categorical": names(categorical),
-            "min_rows": min_rows, "scale": scale,
+            "min_rows": min_rows, "scale": scale, "schema": None if schema is None else str(schema),
             "relation": None if relation is None else str(relation), **pairs("--option", option),
         },
         "method": {

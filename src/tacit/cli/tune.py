@@ -15,6 +15,10 @@ from tacit.errors import TacitError
 
 def tune(
     config: Annotated[Path, typer.Argument(help="An experiment as TOML, with a [tune] table.")],
+    schema: Annotated[
+        Path | None,
+        OPTION(help="Columns, classes and tasks as public constants (tacit data --write-schema)."),
+    ] = None,
     out: Annotated[Path | None, OPTION(help="Folder for the result.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -26,7 +30,10 @@ def tune(
     from tacit.runtime.start import fresh_folder
     from tacit.runtime.store import replace
 
-    over = {"run": {"out": None if out is None else str(out)}}
+    over = {
+        "data": {"schema": None if schema is None else str(schema)},
+        "run": {"out": None if out is None else str(out)},
+    }
     checked = check(merge(read(config), over))
     if checked.tune is None:
         raise TacitError(f"{config} has no [tune] table: add one, like lr = [0.01, 0.1]")

@@ -40,32 +40,36 @@ def assemble(
 
     Only where it is multilabel or segmentation has `y` gaps (NaN, or -1 for pixels). `held` marks
     the rows of a test part that the publishers chose. What `assumptions` and `leaks` say of the
-    source is kept, and added to.
+    source is kept, and added to: always in the same words, whatever the rows hold.
     """
     codes, names = group(tasks)
-    rows, codes, names, left = leave_out_small(codes, names, rule, held)
-    if left:
-        were = "task{} with fewer than {} rows {} left out".format(
-            *(("", rule.min_rows, "was") if left == 1 else ("s", rule.min_rows, "were"))
-        )
-        assumptions = (*assumptions, f"{left} {were}")
+    rows, codes, names = leave_out_small(codes, names, rule, held)
+    if rule.min_rows:  # said whether or not a task was left out, and never how many
+        kept = f"which tasks have at least {rule.min_rows} rows is taken to be public"
+        assumptions = (*assumptions, f"{kept} (the others are left out)")
     if isinstance(y, Target):
         target = y.at(rows)
     else:
         target = encode(y[rows], kind, target_name, label_names)
-    if target.labels:
-        assumptions = (*assumptions, "the names of the classes or labels are taken to be public")
-    parts = split(codes, len(names), rule, None if held is None else held[rows])
+    said = (*target.assumptions, *preprocess.assumed_of_target(target_scale))
+    parts = split(codes, names, rule, None if held is None else held[rows])
 
     target_scale = _target_mode(target, scale, target_scale)
     train = parts["train"]
-    scaling, said, scaling_leaks = preprocess.fit_target(
+    scaling, scaling_leaks = preprocess.fit_target(
         target.y[train.rows], train.offsets, target_scale
     )
     flat = x.reshape(len(x), -1)
     if scale == "auto":
         scale = "task" if x.ndim == 2 else "none"
-    fitted = preprocess.fit(flat[rows[train.rows]], train.offsets, scale, features)
+    fitted = preprocess.fit(
+        flat[rows[train.rows]],
+        train.offsets,
+        scale,
+        features,
+        indicators=None if schema is None else schema.indicators,
+        scales=None if schema is None else schema.scales,
+    )
 
     def of(part: PartRows) -> Rows:
         values = torch.from_numpy(x[rows[part.rows]])
@@ -85,7 +89,7 @@ def assemble(
         features=tuple(features) if x.ndim == 2 else (),
         labels=target.labels,
         target_scale=scaling,
-        assumptions=(*assumptions, *fitted.assumptions, *said),
+        assumptions=(*assumptions, *said, *fitted.assumptions),
         leaks=(*leaks, *fitted.leaks, *scaling_leaks),
         source=source,
         preprocessing=fitted.preprocessing,

@@ -24,6 +24,8 @@ class Table(dict[str, np.ndarray]):
     source: str = "a table in memory"
     lines: np.ndarray | None = None
     """The line of each row in the file; rows of a CSV file need not be one line each."""
+    places: np.ndarray | None = None
+    """Where each row stood, counted from 0, before some were left out."""
 
     @property
     def rows(self) -> int:
@@ -31,9 +33,17 @@ class Table(dict[str, np.ndarray]):
 
     def where(self, row: int) -> str:
         """Row counted from 1, and the line in the file where there is one."""
+        place = (row if self.places is None else int(self.places[row])) + 1
         if self.lines is None:
-            return f"row {row + 1}"
-        return f"row {row + 1} (line {int(self.lines[row])} of {self.source})"
+            return f"row {place}"
+        return f"row {place} (line {int(self.lines[row])} of {self.source})"
+
+    def only(self, rows: np.ndarray) -> Table:
+        """Some of the rows, which are still called by the places they had."""
+        part = Table({name: values[rows] for name, values in self.items()})
+        part.source, part.places = self.source, rows
+        part.lines = None if self.lines is None else self.lines[rows]
+        return part
 
     def column(self, name: str) -> np.ndarray:
         """One column, or an error that lists those that exist."""
@@ -92,6 +102,13 @@ def hint(name: str, known: Sequence[str] | dict[str, Any], many: int = 12) -> st
     meant = f"; did you mean {close[0]!r}?" if close else ";"
     more = f" and {len(names) - many} more" if len(names) > many else ""
     return f"{meant} there are: {', '.join(names[:many])}{more}"
+
+
+def check_keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Part of a file that people write by hand: a key that it does not know is a mistake."""
+    unknown = next((key for key in data if key not in known), None)
+    if unknown is not None:
+        raise ValueError(f"{where} has no setting {unknown!r}{hint(unknown, known)}")
 
 
 def clean(values: np.ndarray, name: str) -> np.ndarray:
@@ -185,11 +202,34 @@ def _float(cell: str) -> float:
     return number
 
 
+def number_text(text: str) -> str:
+    """A class as everybody writes it: 1, 1.0 and 01 are the same."""
+    numbers, wrong = parse(np.array([text], dtype=object))
+    return text if wrong[0] else repr(float(numbers[0]))
+
+
 def missing(cells: np.ndarray) -> np.ndarray:
     """Which cells are missing."""
     if cells.dtype == object:
         return np.array([cell is None for cell in cells.tolist()], dtype=bool)
     return np.isnan(cells)
+
+
+def count_rows(which: np.ndarray) -> str:
+    count = int(which.sum())
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def task_names(table: Table, task: str) -> np.ndarray:
+    """The task of each row as text; a gap is an error that names the row."""
+    names = texts(table.column(task), task)
+    gaps = missing(names)
+    if gaps.any():
+        raise TacitError(
+            f"{table.where(int(np.argmax(gaps)))} has no task in column {task!r} "
+            f"({count_rows(gaps)} in all); fill it in or remove the row"
+        )
+    return names
 
 
 def numeric_or_none(table: Table, name: str, remedy: str) -> np.ndarray | None:

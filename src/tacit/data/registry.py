@@ -60,6 +60,8 @@ def _check_text(name: str, option: str, value: Any, declared: list[str]) -> None
     """Text where text is declared, which files and flags easily miss; numbers readers check."""
     if value is None or not {"str", "Sequence[str]"} & set(declared):
         return
+    if type(value).__name__ in declared:
+        return
     if isinstance(value, str | Path):
         fits = "str" in declared
     else:
@@ -82,10 +84,10 @@ def _reader(
 
 def _table(path: str, **options: Any) -> Federation:
     absent = [f"{key}=" for key in ("task", "target") if key not in options]
-    if absent:
+    if absent and options.get("schema") is None:
         raise TacitError(
             f"{path} is a table, so say which columns hold the task and the target: pass "
-            f"{' and '.join(absent)} (--task, --target)"
+            f"{' and '.join(absent)} (--task, --target), or a schema (--schema)"
         )
     return from_table(path, **options)
 

@@ -4,11 +4,15 @@
 |---------------------------|----------------------------------------------------------------------|
 | numbers                   | itself                                                               |
 | numbers with gaps         | itself (gaps stay NaN, each task fills in its own) and `x (missing)` |
+| only 0 and 1 (`flag`)     | the same, and never scaled                                           |
 | text with two categories  | one 0/1 column for the second                                        |
 | text with more categories | one 0/1 column each                                                  |
 
 Gaps in a text column are a category of their own, `(missing)`. A category that was not there when
 the schema was made becomes all zeros.
+
+A schema also says what is predicted, and which tasks there are. `Schema.fit` decides by looking at
+rows of all tasks; a file that people wrote (`read_schema`) decides without looking at any.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,56 +28,57 @@ import numpy as np
 from tacit.data.cells import (
     Table,
     check_finite,
+    check_keys,
     clean,
-    numeric_or_none,
+    number_text,
     parse,
     table_of,
     texts,
 )
+from tacit.data.columns import GAP, Column, constants, distinct_texts
 from tacit.errors import TacitError
+from tacit.federation import Kind
 
-GAP = "(missing)"
-MOST_CATEGORIES = 50
+VERSION = 2
+KINDS: tuple[Kind, ...] = ("regression", "binary", "multiclass", "multilabel")
+KEYS = ("version", "task", "tasks", "kind", "target", "columns")
 PUBLIC = (
-    "the columns of the table, their types, their categories and which of them have gaps are taken "
-    "to be public"
+    "the columns of the table, their types, their categories, which of them have gaps and which "
+    "hold only 0 and 1 are taken to be public"
 )
-
-
-@dataclass(frozen=True)
-class Column:
-    """One feature column; `categories` is None for numbers."""
-
-    name: str
-    categories: tuple[str, ...] | None = None
-    gaps: bool = False
-    """Whether a column of numbers gets an indicator beside it."""
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        if self.categories is None:
-            return (self.name, f"{self.name} {GAP}") if self.gaps else (self.name,)
-        return tuple(f"{self.name}={category}" for category in self.coded)
-
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """The categories that have a 0/1 column: one of two, all of more, none of one."""
-        assert self.categories is not None
-        return self.categories if len(self.categories) > 2 else self.categories[1:]
+"""What is assumed where the columns were decided by looking at rows."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The feature columns of a table, and its task and target columns."""
+    """The feature columns of a table, its task and target columns, and what is known of them."""
 
     columns: tuple[Column, ...]
     task: str
     target: tuple[str, ...]
+    kind: Kind | None = None
+    """What is learned; None where nobody has said it, and rows must tell."""
+    classes: tuple[tuple[str, ...], ...] = ()
+    """The values of each target column, in the order of their codes; none for regression."""
+    target_scale: tuple[float, float] | None = None
+    """Mean and standard deviation that all tasks scale the target with; only given by hand."""
+    tasks: tuple[str, ...] | None = None
+    """The tasks that take part; None for all that the table has."""
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the matrix columns."""
         return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def indicators(self) -> np.ndarray:
+        """Which matrix columns are 0 or 1 by what they are, and so are not scaled."""
+        return np.array([flag for column in self.columns for flag in column.indicators], dtype=bool)
+
+    @property
+    def scales(self) -> dict[str, tuple[float, float]]:
+        """The matrix columns that all tasks scale with constants, and the constants."""
+        return {column.name: column.scale for column in self.columns if column.scale is not None}
 
     @classmethod
     def fit(
@@ -102,7 +108,7 @@ class Schema:
             raise TacitError(f"column {task!r} is given as task and as target; choose another")
         chosen = features if features is not None else [n for n in table if n not in drop]
         chosen = [name for name in chosen if name not in (task, *targets)]
-        columns = tuple(_column(table, name, name in categorical) for name in chosen)
+        columns = tuple(Column.fit(table, name, name in categorical) for name in chosen)
         schema = cls(columns, task, targets)
         if not schema.features:
             raise TacitError(
@@ -118,48 +124,117 @@ class Schema:
         at = 0
         for column in self.columns:
             if column.categories is None:
-                numbers = _numbers(table, column.name)
-                out[:, at] = numbers
+                found = numbers(table, column.name)
+                out[:, at] = found
                 if column.gaps:
-                    out[:, at + 1] = np.isnan(numbers)
+                    out[:, at + 1] = np.isnan(found)
             elif column.coded:
                 code = {category: i for i, category in enumerate(column.coded)}
                 cells = texts(table.column(column.name), column.name).tolist()
-                found = np.array(
+                codes = np.array(
                     [code.get(GAP if cell is None else cell, -1) for cell in cells], dtype=np.int64
                 )
-                rows = np.flatnonzero(found >= 0)
-                out[rows, at + found[rows]] = 1.0
+                rows = np.flatnonzero(codes >= 0)
+                out[rows, at + codes[rows]] = 1.0
             at += len(column.features)
         return out, self.features
 
     def to_json(self) -> str:
-        columns = [
-            {"name": c.name, "type": "numeric", "gaps": c.gaps}
-            if c.categories is None
-            else {"name": c.name, "type": "categorical", "categories": list(c.categories)}
-            for c in self.columns
+        """A file that people can read and change."""
+        classes = self.classes or ((),) * len(self.target)
+        target: list[dict[str, Any]] = [
+            {"name": name, "classes": list(own)} if own else {"name": name}
+            for name, own in zip(self.target, classes, strict=True)
         ]
-        return json.dumps({"task": self.task, "target": list(self.target), "columns": columns})
+        if self.kind == "regression":
+            target[0]["scale"] = None if self.target_scale is None else list(self.target_scale)
+        plain = {
+            "version": VERSION,
+            "task": self.task,
+            "tasks": None if self.tasks is None else list(self.tasks),
+            "kind": self.kind,
+            "target": target,
+            "columns": [column.to_plain() for column in self.columns],
+        }
+        lines = (f" {json.dumps(key)}: {_one_per_line(value)}" for key, value in plain.items())
+        return "{\n" + ",\n".join(lines) + "\n}"
 
     @classmethod
-    def from_json(cls, text: str) -> Schema:
+    def from_json(cls, text: str, where: str = "the saved table schema") -> Schema:
+        """What `to_json` wrote, now or in earlier versions; the first mistake in one sentence."""
         try:
             data = json.loads(text)
-            columns = tuple(_column_from(column) for column in data["columns"])
-            return cls(columns, str(data["task"]), tuple(str(name) for name in data["target"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise TacitError(
-                f"the saved table schema cannot be read ({error}); was the file changed by hand?"
-            ) from None
+            if not isinstance(data, dict):
+                raise ValueError("it is no JSON object")
+            return _checked(cls._from_plain(data))
+        except ValueError as error:
+            raise TacitError(f"{where} cannot be read: {error}; correct it") from None
+
+    @classmethod
+    def _from_plain(cls, data: Mapping[str, Any]) -> Schema:
+        version = data.get("version", 1)
+        if version not in (1, VERSION):
+            raise ValueError(f"it has version {version!r}, and this tacit reads {VERSION}")
+        check_keys(data, KEYS, "it")
+        columns, target = (_objects(data, key) for key in ("columns", "target"))
+        for own in target:
+            check_keys(own, ("name", "classes", "scale"), "a target")
+        scales = [constants(own.get("scale"), f"target {own.get('name')!r}") for own in target]
+        kind = data.get("kind")
+        if any(scales) and kind != "regression":
+            raise ValueError("its target has a scale, which only regression has")
+        listed = [own["classes"] for own in target if own.get("classes")]
+        if len(listed) not in (0, len(target)):
+            raise ValueError("some of its targets have classes, and some have none")
+        tasks = data.get("tasks")
+        return cls(
+            tuple(Column.from_plain(column) for column in columns),
+            _name(data.get("task"), "the task column"),
+            tuple(_name(own.get("name"), "a target") for own in target),
+            kind,
+            tuple(distinct_texts(own, 2, "classes of a target") for own in listed),
+            scales[0] if scales else None,
+            None if tasks is None else distinct_texts(tasks, 2, "tasks"),
+        )
 
 
-def _column_from(data: Mapping[str, Any]) -> Column:
-    if data["type"] == "numeric":
-        return Column(str(data["name"]), gaps=bool(data["gaps"]))
-    if data["type"] == "categorical":
-        return Column(str(data["name"]), tuple(str(c) for c in data["categories"]))
-    raise ValueError(f"unknown column type {data['type']!r}")
+def read_schema(path: str | Path) -> Schema:
+    """A schema that somebody wrote, or has read and corrected: it decides, and rows do not."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TacitError(f"the schema {path} cannot be read: {error}; check the file") from None
+    schema = Schema.from_json(text, f"the schema {path}")
+    if schema.kind is None:
+        raise TacitError(
+            f"the schema {path} does not say the kind of target; add kind, one of: "
+            f"{', '.join(KINDS)}"
+        )
+    return schema
+
+
+def write_schema(schema: Schema, path: str | Path) -> None:
+    """For people to read and correct; what they corrected is never written over."""
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(schema.to_json() + "\n")
+    except FileExistsError:
+        raise TacitError(f"{path} exists; remove it, or choose another name") from None
+    except OSError as error:
+        raise TacitError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def numbers(table: Table, name: str) -> np.ndarray:
+    """A column that must be numbers because a schema says so."""
+    cells = clean(table.column(name), name)
+    found, wrong = parse(cells)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TacitError(
+            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; correct the cell"
+        )
+    check_finite(table, name, found)
+    return found
 
 
 def _listed(names: Sequence[str]) -> tuple[str, ...]:
@@ -167,40 +242,50 @@ def _listed(names: Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _column(table: Table, name: str, categorical: bool) -> Column:
-    if not categorical:
-        remedy = (
-            f"correct the cell, or pass categorical=[{name!r}] (--categorical {name}) if the "
-            "column holds categories"
-        )
-        numbers = numeric_or_none(table, name, remedy)
-        if numbers is not None:
-            gaps = np.isnan(numbers)
-            if gaps.all():
-                raise TacitError(
-                    f"column {name!r} is empty; pass drop=[{name!r}] (--drop {name}) to leave it "
-                    "out"
-                )
-            return Column(name, gaps=bool(gaps.any()))
-    cells = texts(table.column(name), name)
-    found = set(cells.tolist())
-    categories = sorted(cell for cell in found if cell is not None and cell != GAP)
-    if len(categories) > MOST_CATEGORIES:
-        raise TacitError(
-            f"column {name!r} has {len(categories)} different texts such as {categories[0]!r}, too "
-            f"many for categories; pass drop=[{name!r}] (--drop {name}) to leave it out"
-        )
-    return Column(name, (*categories, *((GAP,) if found & {None, GAP} else ())))
+def _one_per_line(value: Any) -> str:
+    """JSON; of a list of descriptions, each in a line of its own."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        return json.dumps(value, ensure_ascii=False)
+    return "[\n" + ",\n".join(f"  {json.dumps(one, ensure_ascii=False)}" for one in value) + "\n ]"
 
 
-def _numbers(table: Table, name: str) -> np.ndarray:
-    """A column that must be numbers because it was when the schema was made."""
-    cells = clean(table.column(name), name)
-    numbers, wrong = parse(cells)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; correct the cell"
-        )
-    check_finite(table, name, numbers)
-    return numbers
+def _objects(data: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found = data.get(key)
+    if key == "target" and isinstance(found, list):  # version 1 had names only
+        found = [{"name": one} if isinstance(one, str) else one for one in found]
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ValueError(f"its {key} is not a list of descriptions in braces")
+    return found
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{what} has the name {value!r}, expected text")
+    return value
+
+
+def _checked(schema: Schema) -> Schema:
+    """The whole, once its parts are right."""
+    names = [schema.task, *schema.target, *(column.name for column in schema.columns)]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise ValueError(f"it names column {twice!r} twice")
+    if not schema.target or not schema.features:
+        raise ValueError("it needs at least one target and one feature column")
+    if schema.kind is None:
+        return schema
+    if schema.kind not in KINDS:
+        raise ValueError(f"its kind is {schema.kind!r}, expected one of: {', '.join(KINDS)}")
+    several = schema.kind == "multilabel"
+    if several != (len(schema.target) > 1):
+        wanted = "several target columns" if several else "one target column"
+        raise ValueError(f"kind {schema.kind!r} needs {wanted}, but there are {schema.target}")
+    if bool(schema.classes) != (schema.kind != "regression"):
+        verb = "needs classes for each target" if not schema.classes else "has no classes"
+        raise ValueError(f"kind {schema.kind!r} {verb}")
+    for name, own in zip(schema.target, schema.classes, strict=False):
+        if schema.kind != "multiclass" and len(own) != 2:
+            raise ValueError(f"target {name!r} has {len(own)} classes, but needs two")
+        if len(set(map(number_text, own))) < len(own):
+            raise ValueError(f"two classes of target {name!r} are the same number")
+    return schema

@@ -1,5 +1,9 @@
 """Rows to tasks, and each task's rows to training, validation and test.
 
+A task's rows are shuffled by hashing (seed, the task's name, the number of the row within it). So
+its parts depend on its own rows alone: another task may gain a row or move within the file, and no
+other task notices.
+
 No Python loop runs over tasks: a million tasks cost one sort of their rows.
 """
 
@@ -10,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from tacit.errors import TacitError
+from tacit.randomness import name_keys, scramble
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,8 @@ def group(tasks: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 def leave_out_small(
     codes: np.ndarray, names: Sequence[str], rule: SplitRule, held: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, list[str], int]:
-    """Rows kept, their new task numbers, names of tasks kept, and how many tasks were left out.
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Rows kept, their new task numbers, and the names of tasks kept.
 
     Rows `held` for testing by the publishers do not count: they cannot be trained on.
     """
@@ -108,28 +114,34 @@ def leave_out_small(
             "each other needs two or more; check the task column"
         )
     if not left:
-        return np.arange(len(codes)), codes, list(names), 0
+        return np.arange(len(codes)), codes, list(names)
     number = np.cumsum(keep) - 1
     rows = np.flatnonzero(keep[codes])
     kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]
-    return rows, number[codes[rows]], kept, left
+    return rows, number[codes[rows]], kept
 
 
 def split(
-    codes: np.ndarray, tasks: int, rule: SplitRule, held: np.ndarray | None = None
+    codes: np.ndarray, names: Sequence[str], rule: SplitRule, held: np.ndarray | None = None
 ) -> dict[str, PartRows]:
     """Each task's rows, shuffled, to the three parts; every part in use gets at least one.
 
-    Where the publishers `held` rows for testing, those are the test part and only validation rows
-    are drawn from the others.
+    Row i belongs to the task `names[codes[i]]`. Where the publishers `held` rows for testing, those
+    are the test part and only validation rows are drawn from the others.
     """
+    tasks = len(names)
+    in_order = np.argsort(codes, kind="stable")
+    every = np.bincount(codes, minlength=tasks)
+    number = np.empty(len(codes), dtype=np.int64)  # of each row within its task
+    number[in_order] = np.arange(len(codes)) - np.repeat(np.cumsum(every) - every, every)
     free = np.arange(len(codes)) if held is None else np.flatnonzero(~held)
     counts = np.bincount(codes[free], minlength=tasks)
     test_share = rule.test if held is None else 0.0
     test = _share(counts, test_share, counts - 1 - (rule.validation > 0))
     validation = _share(counts, rule.validation, counts - 1 - test)
 
-    keys = np.random.default_rng(rule.seed).random(len(free))
+    own = torch.from_numpy(name_keys(names)[codes[free]])
+    keys = scramble(int(rule.seed), own, torch.from_numpy(number[free])).numpy()
     shuffled = free[np.lexsort((keys, codes[free]))]
     starts = np.cumsum(counts) - counts
     sorted_codes = codes[shuffled]
@@ -138,7 +150,6 @@ def split(
     away = test + validation
     part[shuffled] = (place < away[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
 
-    in_order = np.argsort(codes, kind="stable")
     parts: dict[str, PartRows] = {}
     for number, name in enumerate(("train", "validation", "test")):
         rows = in_order[part[in_order] == number]

@@ -7,24 +7,27 @@ import gzip
 import io
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tacit.data import given
 from tacit.data.assemble import assemble
 from tacit.data.cells import (
     MISSING,
     Table,
     check_header,
     clean,
+    count_rows,
     missing,
     numeric_or_none,
     table_of,
-    texts,
+    task_names,
 )
 from tacit.data.preprocess import Scale, TargetScaling
-from tacit.data.schema import PUBLIC, Schema
+from tacit.data.schema import PUBLIC, Schema, read_schema
 from tacit.data.split import SplitRule
 from tacit.data.targets import check_kind, encode
 from tacit.errors import TacitError
@@ -36,8 +39,8 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet")
 def from_table(
     table: Any,
     *,
-    task: str,
-    target: str | Sequence[str],
+    task: str | None = None,
+    target: str | Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
@@ -48,6 +51,7 @@ def from_table(
     min_rows: int = 0,
     scale: Scale = "task",
     target_scale: TargetScaling = "auto",
+    schema: Schema | str | Path | None = None,
     source: str | None = None,
 ) -> Federation:
     """A federation from a file, a DataFrame or a mapping of columns.
@@ -60,6 +64,9 @@ def from_table(
         be empty where `kind="multilabel"` is said).
     features, drop : columns to use, or columns not to use; by default all others are used.
     categorical : columns of numbers that are really categories.
+    schema : what is otherwise decided by looking at all rows, as public constants: a `Schema`, or
+        the path of the file that `tacit data --write-schema` wrote and people corrected. It says
+        the columns, the target with its kind, and which tasks take part; leave those out here.
 
     The others are those of `tacit.data.from_arrays`. In `scale`, constants are given for matrix
     columns (`Federation.features`).
@@ -67,45 +74,62 @@ def from_table(
     rule = SplitRule(validation, test, split_seed, min_rows)
     check_kind(kind)
     columns = as_table(table)
-    targets = [target] if isinstance(target, str) else list(target)
-    if not targets:
-        raise TacitError("target is an empty list; name at least one column to predict")
-    schema = Schema.fit(
-        columns, task, targets, features=features, drop=drop, categorical=categorical
-    )
-    names = _task_names(columns, task)
-    if len(targets) == 1:
-        y, label_names = _target_values(columns, targets[0])[0], None
+    if schema is None:
+        known, y = _decided(columns, task, target, features, drop, categorical, kind)
+        said = (PUBLIC,)
     else:
-        y = np.stack([_zero_one(columns, name, kind == "multilabel") for name in targets], axis=1)
-        label_names = targets
-    x, matrix_names = schema.matrix(columns)
-    return assemble(
+        known = schema if isinstance(schema, Schema) else read_schema(schema)
+        said = given.assumed(known)
+        scale, target_scale = given.scaling(known, scale, target_scale)
+        roles = {"task": task, "target": target}
+        others = {"features": features, "drop": drop, "categorical": categorical, "kind": kind}
+        given.check_alone(known, roles, others)
+        columns, y = given.read(columns, known)
+    x, matrix_names = known.matrix(columns)
+    several = len(known.target) > 1
+    made = assemble(
         x,
         y,
-        names,
+        task_names(columns, known.task),
         kind=kind,
         rule=rule,
         scale=scale,
         target_scale=target_scale,
         features=matrix_names,
-        target_name=f"column {targets[0]!r}" if len(targets) == 1 else "the target",
-        label_names=label_names,
-        schema=schema,
-        assumptions=(PUBLIC,),
+        target_name="the target" if several else f"column {known.target[0]!r}",
+        label_names=known.target if several else None,
+        schema=known,
+        assumptions=said,
         source=source or columns.source,
     )
+    if known.kind is not None:
+        return made
+    classes = known.classes if several else (made.labels,) if made.labels else ()
+    return replace(made, schema=replace(known, kind=made.kind, classes=classes))
 
 
-def _task_names(table: Table, task: str) -> np.ndarray:
-    names = texts(table.column(task), task)
-    gaps = missing(names)
-    if gaps.any():
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has no task in column {task!r} "
-            f"({_rows(gaps)} in all); fill it in or remove the row"
-        )
-    return names
+def _decided(
+    table: Table,
+    task: str | None,
+    target: str | Sequence[str] | None,
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    kind: Kind | None,
+) -> tuple[Schema, np.ndarray]:
+    """What rows of all tasks tell about the columns, and the cells of the target."""
+    if task is None or target is None:
+        raise TacitError("say which columns hold the task and the target (or pass schema=)")
+    targets = [target] if isinstance(target, str) else list(target)
+    if not targets:
+        raise TacitError("target is an empty list; name at least one column to predict")
+    schema = Schema.fit(table, task, targets, features=features, drop=drop, categorical=categorical)
+    task_names(table, task)  # a row without a task is the first thing to hear of
+    if len(targets) == 1:
+        return schema, _target_values(table, targets[0])[0]
+    columns = [_zero_one(table, name, kind == "multilabel") for name in targets]
+    classes = tuple(labels for _, labels in columns)
+    return replace(schema, classes=classes), np.stack([y for y, _ in columns], axis=1)
 
 
 def _target_values(
@@ -117,24 +141,19 @@ def _target_values(
     if gaps.any() and (not may_miss or gaps.all()):
         raise TacitError(
             f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
-            f"({_rows(gaps)} in all); fill it in or remove the row{remedy}"
+            f"({count_rows(gaps)} in all); fill it in or remove the row{remedy}"
         )
     numbers = numeric_or_none(table, name, "correct the cell or choose another target")
     return (cells if numbers is None else numbers), gaps
 
 
-def _zero_one(table: Table, name: str, may_miss: bool) -> np.ndarray:
-    """One of several targets; where missing labels were said to be fine, they are NaN."""
+def _zero_one(table: Table, name: str, may_miss: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+    """One of several targets, and its two values; where labels may be missing they are NaN."""
     remedy = ", or pass kind='multilabel' (--kind multilabel), where labels may be missing"
     values, gaps = _target_values(table, name, may_miss, "" if may_miss else remedy)
-    y = np.full(len(values), np.nan)
-    y[~gaps] = encode(values[~gaps], "binary", f"column {name!r}").y
-    return y
-
-
-def _rows(which: np.ndarray) -> str:
-    count = int(which.sum())
-    return "1 row" if count == 1 else f"{count} rows"
+    y, found = np.full(len(values), np.nan), encode(values[~gaps], "binary", f"column {name!r}")
+    y[~gaps] = found.y
+    return y, found.labels
 
 
 def as_table(thing: Any) -> Table:

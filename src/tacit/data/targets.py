@@ -18,11 +18,15 @@ from typing import get_args
 
 import numpy as np
 
+from tacit.data.cells import number_text
 from tacit.errors import TacitError
 from tacit.federation import Kind
 
 FEW = 20
 MOST_CLASSES = 1000
+CLASSES = "the names of the classes or labels are taken to be public"
+KIND = "the kind of the target, and the names of its classes if it has any, are taken to be public"
+"""What is assumed where rows told the kind: the same words, whatever they told."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,14 @@ class Target:
     y: np.ndarray
     outputs: int
     labels: tuple[str, ...] = ()
+    said: tuple[str, ...] | None = None
+    """What is assumed of it, if not just that labels are public."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        if self.said is not None:
+            return self.said
+        return (CLASSES,) if self.labels else ()
 
     def at(self, rows: np.ndarray) -> Target:
         """The same target for some of the rows."""
@@ -79,6 +91,7 @@ def encode(
             "learn; choose another target"
         )
     numeric = values.dtype.kind in "iuf"
+    said = (KIND,) if kind is None else None
     kind = kind or _infer(values, numeric)
     if kind == "regression":
         if not numeric:
@@ -86,7 +99,7 @@ def encode(
                 f"{name} holds text such as {_label(values[0])!r}, but kind='regression' needs "
                 "numbers; pass kind='multiclass' or choose another target"
             )
-        return Target("regression", y.astype(np.float64), 1)
+        return Target("regression", y.astype(np.float64), 1, said=said)
     labels = tuple(_label(value) for value in values.tolist())
     if kind == "binary":
         if len(values) != 2:
@@ -94,14 +107,14 @@ def encode(
                 f"{name} has {len(values)} distinct values, but kind='binary' needs two; pass "
                 "kind='multiclass' or choose another target"
             )
-        return Target("binary", codes.astype(np.float64), 1, labels)
+        return Target("binary", codes.astype(np.float64), 1, labels, said)
     if len(values) > 2 and (len(values) > MOST_CLASSES or 3 * len(values) > len(y)):
         remedy = "pass kind='regression' or choose" if numeric else "choose"
         raise TacitError(
             f"{name} has {len(values)} distinct values in {len(y)} rows: is it really a class? "
             f"{remedy} another target"
         )
-    return Target("multiclass", codes.astype(np.int64), len(values), labels)
+    return Target("multiclass", codes.astype(np.int64), len(values), labels, said)
 
 
 def _infer(values: np.ndarray, numeric: bool) -> Kind:
@@ -127,6 +140,14 @@ def _distinct(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.empty(len(found), dtype=object)
     values[:] = [found[i] for i in order]
     return values, rank[rows]
+
+
+def class_codes(cells: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+    """The number of each cell's class (text, or None for a gap); -1 where it is none of them."""
+    number = {number_text(name): k for k, name in enumerate(classes)}
+    listed = cells.tolist()
+    code = {cell: -1 if cell is None else number.get(number_text(cell), -1) for cell in set(listed)}
+    return np.array([code[cell] for cell in listed], dtype=np.int64)
 
 
 def _label(value: object) -> str:

@@ -51,7 +51,7 @@ def assignment_scores(pairs: Tensor) -> Tensor:
 
 
 def distances(models: Tensor) -> Tensor:
-    """Squared Euclidean distances of all pairs of models [n, d]: [n, n].
+    """Squared Euclidean distances of all pairs of models [n, d]: [n, n], symmetric to the bit.
 
     Measured from one of them: models have most of their length in common, and differences of large
     squares would be rounding. It is one of the shorter ones, because some may have run away. A
@@ -63,7 +63,9 @@ def distances(models: Tensor) -> Tensor:
     far = ~squares.isfinite()
     centred = torch.where(far.unsqueeze(1), 0.0, centred)
     half = squares / 2  # so that the sum of two squares is a number where both are
-    found = 2 * (half.unsqueeze(1) + half - centred @ centred.T)
+    # One half of the product serves both ways: kernels round entry (i, j) and (j, i) differently.
+    products = (centred @ centred.T).triu()
+    found = 2 * (half.unsqueeze(1) + half - products - products.triu(1).T)
     found = torch.where(far.unsqueeze(1) | far, torch.inf, found.clamp(min=0))
     return found.fill_diagonal_(0.0)
 

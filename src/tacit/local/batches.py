@@ -1,6 +1,6 @@
 """The rows each task trains on in a round, gathered for many tasks at once.
 
-A task's rows are shuffled by hashing (key, task, row): the order depends on nothing but the task
+A task's rows are shuffled by hashing (key, name, row): the order depends on nothing but the task
 itself and the round, so a silo alone draws exactly what the simulation draws for it.
 """
 
@@ -20,7 +20,7 @@ class Batches(NamedTuple):
     """Rows for a number of local steps; the first axis is the step.
 
     `weight` sums to one in each step. Rows of weight zero are repeats that fill the batch of a
-    task with fewer rows; they are real rows of the same task, so batch statistics stay sensible.
+    task with fewer rows: they count neither in a loss nor in BatchNorm's statistics.
     """
 
     x: Tensor
@@ -32,26 +32,34 @@ class Batches(NamedTuple):
         return zip(self.x.unbind(), self.y.unbind(), self.weight.unbind(), strict=True)
 
 
-def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> Batches:
+def draw(rows: Rows, tasks: Tensor, steps: int, batch: int, keys: Tensor) -> Batches:
     """Batches of every task in `tasks`, stacked: [tasks, steps, batch, ...].
 
-    With `batch=None` every step sees all rows (gathered once, not copied per step). Otherwise a
-    task goes through its shuffled rows batch after batch, starting over at the end; a task with no
-    more rows than a batch uses all of them in every step.
+    A task goes through its rows batch after batch, in the order that its own key [tasks] gives,
+    starting over at the end. A task with no more rows than a batch uses all of them in every step.
     """
     counts = rows.count(tasks).unsqueeze(1)
-    device = counts.device
-    if batch is None:
-        least, most = (int(bound) for bound in counts.aminmax())
-        place = torch.arange(most if least == most else round_up(most), device=device)
-        weight = (place < counts) / counts
-        position = (place % counts).unsqueeze(0)
-    else:
-        column = torch.arange(batch, device=device)
-        through = torch.arange(steps * batch, device=device).reshape(steps, 1, batch)
-        small = counts <= batch
-        weight = torch.where(small, column < counts, True) / counts.clamp(max=batch)
-        position = _shuffled(rows, tasks, torch.where(small, column, through) % counts, key)
+    column = torch.arange(batch, device=counts.device)
+    through = torch.arange(steps * batch, device=counts.device).reshape(steps, 1, batch)
+    small = counts <= batch
+    weight = torch.where(small, column < counts, True) / counts.clamp(max=batch)
+    position = _shuffled(counts.squeeze(1), torch.where(small, column, through) % counts, keys)
+    return _gathered(rows, tasks, position, weight, steps)
+
+
+def all_rows(rows: Rows, tasks: Tensor, width: int, steps: int = 1) -> Batches:
+    """All rows of every task in every step: [tasks, steps, width, ...].
+
+    They are gathered once, not copied for each step. A task with fewer than `width` rows repeats
+    them with weight zero; `local.chunks` sees to it that `width` is the task's own.
+    """
+    counts = rows.count(tasks).unsqueeze(1)
+    place = torch.arange(width, device=counts.device)
+    weight = (place < counts) / counts.clamp(min=1)
+    return _gathered(rows, tasks, (place % counts.clamp(min=1)).unsqueeze(0), weight, steps)
+
+
+def _gathered(rows: Rows, tasks: Tensor, position: Tensor, weight: Tensor, steps: int) -> Batches:
     # Steps lead in memory, so that the rows of one step, of all tasks, lie together.
     index = rows.offsets[tasks].unsqueeze(1) + position
     x, y = rows.x[index], rows.y[index]
@@ -62,18 +70,11 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int | None, key: int) -> 
     )
 
 
-def round_up(number: int) -> int:
-    """To 1, 2, 3, 4, 6, 8, 12, 16, …: ragged sizes become few, and so does what must be traced."""
-    power = 1 << (number - 1).bit_length()
-    return power * 3 // 4 if power >= 4 and number <= power * 3 // 4 else power
-
-
-def _shuffled(rows: Rows, tasks: Tensor, position: Tensor, key: int) -> Tensor:
-    """Positions [.., task, ..] in file order -> in each task's own shuffled order of this round."""
-    counts = rows.count(tasks)
+def _shuffled(counts: Tensor, position: Tensor, keys: Tensor) -> Tensor:
+    """Positions [.., task, ..] in file order -> in each task's own shuffled order."""
     begin = counts.cumsum(0) - counts
-    rank = torch.repeat_interleave(torch.arange(len(tasks), device=counts.device), counts)
+    rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
     row = torch.arange(len(rank), device=counts.device) - begin[rank]
-    order = torch.argsort(scramble(key, tasks[rank], row))
+    order = torch.argsort(scramble(keys[rank], row))
     order = order[torch.argsort(rank[order], stable=True)]
     return row[order][begin.unsqueeze(1) + position]

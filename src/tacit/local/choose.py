@@ -20,31 +20,31 @@ MARGIN = 0.2
 
 
 def choose(
-    losses: Tensor, offsets: Tensor, safe: Tensor, tasks: Tensor, key: int, least_rows: int = 2
+    losses: Tensor, offsets: Tensor, safe: Tensor, keys: Tensor, least_rows: int = 2
 ) -> Tensor:
     """The candidate of each task [k].
 
     losses : [candidates, rows] loss of every row; task i owns rows `offsets[i]:offsets[i + 1]`
     safe : [candidates, k] true where a candidate needs no trust; a task without: plain best
-    tasks : [k] task numbers, so that what is drawn depends on the task alone
+    keys : [k] each task's own, so that what is drawn depends on the task alone
     least_rows : a task with fewer rows keeps its safe candidate
     """
     counts = offsets[1:] - offsets[:-1]
     rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
     losses = torch.nan_to_num(losses.double(), nan=1e12, posinf=1e12, neginf=1e12).clamp(max=1e12)
-    total = _per_task(losses, rank, len(counts))
+    total = _per_task(losses, offsets)
     best, fallback = total.argmin(dim=0), _best_safe(total, safe)
     row = torch.arange(len(rank), device=rank.device) - offsets[:-1][rank]
     wins, tries = torch.zeros(2, len(counts), dtype=torch.float64, device=losses.device)
     for number in range(RESAMPLES):
         # Each row is drawn Poisson(1) times: nearly the bootstrap, and no task waits for another.
-        uniform = (scramble(key + number, tasks[rank], row) >> 11).double() / 2.0**53 + 0.5
+        uniform = (scramble(keys[rank], number, row) >> 11).double() / 2.0**53 + 0.5
         drawn = _poisson(uniform)
-        inside = _per_task(losses * drawn, rank, len(counts))
+        inside = _per_task(losses * drawn, offsets)
         free, kept = inside.argmin(dim=0), _best_safe(inside, safe)
         out = (drawn == 0).double()
         gap = (losses.gather(0, kept[rank][None]) - losses.gather(0, free[rank][None]))[0]
-        parts = _per_task(torch.stack([gap * out, out, drawn]), rank, len(counts))
+        parts = _per_task(torch.stack([gap * out, out, drawn]), offsets)
         valid = ((parts[1] > 0) & (parts[2] > 0)).double()
         wins += parts[0].sign() * valid
         tries += valid
@@ -66,5 +66,6 @@ def _poisson(uniform: Tensor) -> Tensor:
     return (uniform[:, None] >= steps).sum(dim=1).double()
 
 
-def _per_task(values: Tensor, rank: Tensor, tasks: int) -> Tensor:
-    return values.new_zeros((len(values), tasks)).index_add_(1, rank, values)
+def _per_task(values: Tensor, offsets: Tensor) -> Tensor:
+    """[.., rows] -> [.., k]: sums, each in the order of the task's own rows, on any device."""
+    return torch.segment_reduce(values.T.contiguous(), "sum", offsets=offsets, axis=0).T

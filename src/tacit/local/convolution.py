@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from tacit.local.dropout import dropped, is_dropout
 from tacit.local.normalisation import batch_norm
 
 Pair = tuple[int, int]
@@ -276,27 +277,33 @@ def mapped() -> bool:
     return any(layer.key() == functorch.TransformType.Vmap for layer in stack)
 
 
-class fast_convolutions(TorchFunctionMode):
-    """Within this context every `conv2d`, also that of a `torch.nn.Conv2d`, is the one above, and
-    every `batch_norm` that of `tacit.local.normalisation`.
+class task_layers(TorchFunctionMode):
+    """Layers as they run for a task: dropout with its own masks, every `batch_norm` that of
+    `tacit.local.normalisation`, in which only rows with a weight count, and, where many tasks are
+    mapped, every `conv2d` (also that of a `torch.nn.Conv2d`) the one above.
 
     And `max_pool2d(relu(x))` becomes `relu(max_pool2d(x))`: the same numbers and gradients (the
     largest of a window decides either way), with the activation on a fraction of the pixels. The
     first `relu` is computed all the same; in a traced function nothing uses it and it is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Tensor | None = None) -> None:
         super().__init__()
+        self._mapped, self._rows = mapped(), rows
         self._activated: tuple[Any, Any] = (None, None)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is torch.conv2d:
-            return conv2d(*args, **(kwargs or {}))
-        if func is functional.batch_norm:
-            return batch_norm(*args, **(kwargs or {}))
         options = kwargs or {}
+        if is_dropout(func):
+            return dropped(func, *args, **options)
+        if func is functional.batch_norm:
+            return batch_norm(*args, **options, rows=self._rows)
+        if not self._mapped:
+            return func(*args, **options)
+        if func is torch.conv2d:
+            return conv2d(*args, **options)
         if (
             func is functional.max_pool2d
             and args

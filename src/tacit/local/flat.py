@@ -11,7 +11,6 @@ a contribution.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +23,8 @@ from torch.func import functional_call, grad, vmap
 
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
-from tacit.local.convolution import fast_convolutions, mapped
+from tacit.local.convolution import task_layers
+from tacit.local.dropout import own_chance
 from tacit.local.losses import weighted_loss
 
 ModelFactory = Callable[[Federation], nn.Module]
@@ -143,7 +143,7 @@ class FlatModel:
         penalty: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         kept = {key: value.clone() for key, value in _unflatten(self._buffers, buffers).items()}
-        output = self._call(self._training, named, kept, x)
+        output = self._call(self._training, named, kept, x, weight)
         loss = weighted_loss(self.kind, output, y, weight)
         if penalty is not None:
             loss = loss + penalty(output)
@@ -155,9 +155,14 @@ class FlatModel:
         return self._call(self._predicting, named, _unflatten(self._buffers, buffers), x)
 
     def _call(
-        self, module: nn.Module, named: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor
+        self,
+        module: nn.Module,
+        named: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        x: Tensor,
+        weight: Tensor | None = None,
     ) -> Tensor:
-        with fast_convolutions() if mapped() else contextlib.nullcontext():
+        with task_layers(weight):
             output = functional_call(module, {**named, **buffers}, (x,))
         flat = self.kind in ("regression", "binary") and output.ndim == 2
         return output.squeeze(1) if flat else output
@@ -210,12 +215,13 @@ class FlatModel:
                 _unflatten(self._parameters, w),
                 _unflatten(self._buffers, buffers.clone()),
             )
-            self._check_shape(self._call(self._training, named, kept, rows), y, outputs)
-            return self.gradient(w, buffers, rows, y, weight)[0]
+            with own_chance(torch.zeros((), dtype=torch.int64, device=x.device)):
+                self._check_shape(self._call(self._training, named, kept, rows), y, outputs)
+                return self.gradient(w, buffers, rows, y, weight)[0]
 
         try:
             stacked = self.start.expand(2, -1), self.buffers.expand(2, -1).clone()
-            vmap(attempt, randomness="different")(*stacked, two)
+            vmap(attempt, randomness="error")(*stacked, two)
         except TacitError:
             raise
         except Exception as error:

@@ -2,7 +2,8 @@
 
 PyTorch's own refuses to be mapped over tasks on a GPU, and on a CPU it wants channels outermost in
 memory, where the engine's convolutions leave them innermost. As plain sums and products it runs
-anywhere, and gives the same numbers.
+anywhere, and gives the same numbers. Rows that only fill a batch (weight zero) do not count: how
+many there are may depend on the shape of a chunk, and statistics must not.
 
 Statistics are buffers: they are computed from a task's rows, belong to its own state, and are never
 part of a contribution (see `tacit.local.flat`).
@@ -23,16 +24,25 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    rows: Tensor | None = None,
 ) -> Tensor:
-    """`torch.nn.functional.batch_norm` for inputs [batch, channels, ...]."""
+    """`torch.nn.functional.batch_norm` for inputs [batch, channels, ...].
+
+    `rows` [batch] is zero for rows that do not count; None, or another length, counts all.
+    """
     if training:
+        counted = input.new_ones(len(input))
+        if rows is not None and len(rows) == len(input):
+            counted = (rows > 0).to(input.dtype)
+        places = input[0, 0].numel()
+        count = counted.sum() * places
+        share = (counted / count).reshape(-1, *[1] * (input.ndim - 1))
         axes = [axis for axis in range(input.ndim) if axis != 1]
-        mean = input.mean(dim=axes)
+        mean = (input * share).sum(dim=axes)
         centred = input - _along(mean, input)
-        var = centred.square().mean(dim=axes)
+        var = (centred.square() * share).sum(dim=axes)
         if running_mean is not None and running_var is not None:
-            count = input.numel() // input.shape[1]
-            unbiased = var.detach() * (count / max(1, count - 1))
+            unbiased = var.detach() * (count / (count - 1).clamp(min=1))
             running_mean.mul_(1 - momentum).add_(mean.detach(), alpha=momentum)
             running_var.mul_(1 - momentum).add_(unbiased, alpha=momentum)
     else:

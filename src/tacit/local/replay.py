@@ -24,8 +24,7 @@ class Replay:
         self._calls = 0
         self._record: tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]] | None = None
         self.refused: str | None = None
-        # Random layers draw from a generator that is set anew in every round: never recorded.
-        self._recordable = not any(_draws(node) for node in graph.graph.nodes)
+        self._recordable = True
 
     def __call__(self, *arguments: Tensor) -> list[Tensor]:
         self._calls += 1
@@ -72,9 +71,3 @@ def _fill(places: list[Tensor], values: tuple[Tensor, ...]) -> None:
         # Where rows lie on top of each other (an expanded axis), the first is all of them.
         once = tuple(slice(0, 1) if step == 0 else slice(None) for step in value.stride())
         place[once].copy_(value[once])
-
-
-def _draws(node: fx.Node) -> bool:
-    target = node.target
-    tags = target.tags if isinstance(target, torch._ops.OpOverload) else ()
-    return torch.Tag.nondeterministic_seeded in tags

@@ -12,18 +12,26 @@ from collections.abc import Iterator
 
 import torch
 
+from tacit.local.chunks import SLOTS
+
 WORTH_SHARING = 1 << 20
 """Numbers in flight from which on threads share the work."""
 
 
 @contextlib.contextmanager
-def threads_for(numbers: int) -> Iterator[None]:
-    """One thread for little work, torch's setting for much; put back afterwards."""
+def threads_for(numbers: int, slots: int = 1) -> Iterator[None]:
+    """One thread for little work, torch's setting for much; put back afterwards.
+
+    Every thread gets whole vectors of a chunk's slots (see `local.chunks`).
+    """
     before = torch.get_num_threads()
-    if numbers >= WORTH_SHARING or before == 1:
+    many = before if numbers >= WORTH_SHARING else 1
+    while many > 1 and slots > 1 and slots % (SLOTS * many):
+        many -= 1
+    if many == before:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(many)
     try:
         yield
     finally:

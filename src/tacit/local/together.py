@@ -7,7 +7,9 @@ Python in every step
 (a linear model with 30 features trains about three times as fast as under `vmap` alone).
 
 Inside the function, traced or not, tensors can be computed with, but not branched on, read as
-numbers, written to anything outside or used later: `vmap` refuses. That is the fence around a task.
+numbers, written to anything outside or used later: `vmap` refuses. So does it refuse random
+numbers, which would be drawn for the whole chunk (`local.dropout` has a task's own). That is the
+fence around a task.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Together:
         self, function: Callable[[Any, Any], Any], *, trace: bool = True, single: bool = False
     ) -> None:
         self._trace_first, self._single, self._function = trace, single, function
-        self._lifted = vmap(function, in_dims=(None, 0), randomness="different")
+        self._lifted = vmap(function, in_dims=(None, 0), randomness="error")
         self._traced: dict[Any, tuple[Callable[..., Any], pytree.TreeSpec]] = {}
 
     def __call__(self, shared: Any, own: Any) -> Any:

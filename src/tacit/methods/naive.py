@@ -9,8 +9,10 @@ Applications to Federated Learning." Transactions on Machine Learning Research, 
 | mean regularisation on what was published                          | `client`                 |
 
 Plain differential privacy of the whole collection: a task is protected even from whoever is handed
-its own model. The price is that no averaging takes place: the noise that a shared mean divides by
-the number of tasks, every model here gets undivided.
+its own model. That holds for all of a model or not at all, so models with statistics of the task's
+rows (BatchNorm) are refused, and where tasks scale their rows by constants of their own the promise
+is the joint one, like everybody's. The price is that no averaging takes place: the noise that a
+shared mean divides by the number of tasks, every model here gets undivided.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
@@ -44,6 +47,11 @@ class NaiveDP(RelatedMethod):
         return separate(len(federation))
 
     def sums(self, model: FlatModel, relation: Relation) -> dict[str, Tensor]:
+        if model.buffers.numel():
+            raise TacitError(
+                "NaiveDP publishes whole models, but the statistics of BatchNorm would go along "
+                "without noise: use a model without them (GroupNorm, LayerNorm)"
+            )
         return {"models": relation.start.to(model.start).outer(model.start)}
 
     def read(self, board: Board, place: Tensor) -> Board:

@@ -5,7 +5,7 @@ from tacit.privacy.calibration import noise_for, theorem_1
 from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.privacy.guarantee import NOT_COVERED, Guarantee, Prepaid, Privacy, guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.sampling import Everyone, FixedSize, Poisson, Sampler, sampler_for
+from tacit.privacy.sampling import Everyone, InTurn, Poisson, Sampler, sampler_for
 from tacit.privacy.selection import Repeated
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "BudgetSpent",
     "Channel",
     "Everyone",
-    "FixedSize",
     "Guarantee",
+    "InTurn",
     "Ledger",
     "Poisson",
     "Prepaid",

@@ -3,6 +3,11 @@
 A release is described by its sampler and its noise multiplier: the standard deviation of the noise
 on the *sum* divided by the clip, whatever the neighbours are. Composition is symmetric, so releases
 are kept as counts and their order cannot matter.
+
+**How close.** The PLD accountant rounds the loss of each sampled release up to a grid, so ε is an
+upper bound. Measured against an independent computation (tests/privacy/test_recomputed.py) it is at
+most 1e-6 above the true ε for up to 50 releases, and at most 2e-8 more for each further one.
+Plain Gaussian releases are one release together, and exact to 1e-6 however many there are.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +23,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.privacy.sampling import NEIGHBOURS, Accountant, Everyone, Neighbours, Sampler
+from tacit.privacy.sampling import (
+    NEIGHBOURS,
+    Accountant,
+    Everyone,
+    Neighbours,
+    Poisson,
+    Sampler,
+    heaviest,
+)
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -35,7 +48,9 @@ class Booked(Protocol):
 
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]: ...
 
-    def event(self) -> dp_accounting.DpEvent: ...
+    def event(self, moved: float = 1.0) -> dp_accounting.DpEvent:
+        """What dp-accounting knows; `moved` is how far a task moves the sum, in clips."""
+        ...
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -59,8 +74,8 @@ class Release:
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
         return self.sampler.accountants(neighbours)
 
-    def event(self) -> dp_accounting.DpEvent:
-        return self.sampler.event(self.noise_multiplier)
+    def event(self, moved: float = 1.0) -> dp_accounting.DpEvent:
+        return self.sampler.event(self.noise_multiplier / moved)
 
     def to_json(self) -> dict[str, Any]:
         shorter = {"replaced": self.replaced} if self.replaced != 2.0 else {}
@@ -87,8 +102,8 @@ def spent(releases: Mapping[B, int], delta: float, neighbours: Neighbours) -> Sp
     check_neighbours(neighbours)
     if not 0 < delta < 1:
         raise TacitError(f"delta={delta!r}: a probability between 0 and 1 is needed")
-    counted: frozenset[tuple[Booked, int]] = frozenset((r, n) for r, n in releases.items() if n > 0)
-    return _spent(counted, delta, neighbours)
+    counted: list[tuple[Booked, int]] = [(r, n) for r, n in releases.items() if n > 0]
+    return _spent(merged(counted, neighbours), delta, neighbours)
 
 
 @lru_cache(maxsize=4096)
@@ -119,11 +134,14 @@ def _compose(
     import dp_accounting
     from dp_accounting import pld, rdp
 
-    relation = {
-        "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        "replace": dp_accounting.NeighboringRelation.REPLACE_ONE,
-    }[neighbours]
-    releases = _merged(releases, neighbours)
+    relation, moved = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 1.0
+    if neighbours == "replace" and name == "PLD":
+        relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    elif neighbours == "replace":
+        # Replacing moves the sum by up to two clips. dp-accounting's RDP ignores that factor (its
+        # issue 378), so it is asked about a task that is added, with twice the clip. That is exact
+        # for plain Gaussian releases, and no others have an RDP bound with replace.
+        moved = 2.0
     accountant = (
         pld.PLDAccountant(relation, _interval(releases, neighbours))
         if name == "PLD"
@@ -136,7 +154,7 @@ def _compose(
     logger.setLevel(logging.ERROR)  # RDP reports every fractional order that it leaves out
     try:
         for release, count in ordered:
-            accountant.compose(release.event(), count)
+            accountant.compose(release.event(moved), count)
         return float(accountant.get_epsilon(delta))
     except (OverflowError, MemoryError, FloatingPointError):
         return math.inf  # too little noise for this accountant; the next one may still have a bound
@@ -144,37 +162,48 @@ def _compose(
         logger.setLevel(level)
 
 
-def _merged(
-    releases: frozenset[tuple[Booked, int]], neighbours: Neighbours
+def merged(
+    releases: Iterable[tuple[Booked, int]], neighbours: Neighbours
 ) -> frozenset[tuple[Booked, int]]:
-    """Releases over all tasks as the one Gaussian release that they are together.
+    """Releases whose members are known to all, as the one Gaussian release that they are together.
 
-    Exact: noise z_t on sums that move together is one sum with noise (Σ 1/z_t²)^(−1/2). Where
+    Exact: noise z_t on sums that move together is one sum with noise (Σ 1/z_t²)^(−1/2), over the
+    releases that hold the task; it is the task for which that is least (see `InTurn`). Where
     replacing moves the sum by less than two clips, the noise is worth accordingly more; after a
-    sampled cohort that is not claimed, and two is charged.
+    secret cohort that is not claimed, and two is charged.
     """
-    rest, precision = [], 0.0
+    rest: list[tuple[Booked, int]] = []
+    charges: list[tuple[Sampler, float]] = []
     for release, count in releases:
-        if isinstance(release, Release) and release.sampler.everyone:
+        if isinstance(release, Release) and not release.sampler.secret:
             worth = release.noise_multiplier
             worth *= 2 / release.replaced if neighbours == "replace" else 1
-            precision += count / worth**2
+            charges.append((release.sampler, count / worth**2 if worth > 0 else math.inf))
         else:
             rest.append((release, count))
-    if precision:
-        rest.append((Release(Everyone(), precision**-0.5), 1))
+    if charges:
+        charges.sort(key=lambda pair: pair[1])  # the same last digit whatever order they came in
+        rest.append((Release(Everyone(), heaviest(charges)[-1] ** -0.5), 1))
     return frozenset(rest)
 
 
 def _interval(releases: frozenset[tuple[Booked, int]], neighbours: Neighbours) -> float:
     """Grid of the privacy loss: dp-accounting's own, coarser when ε is far beyond any use.
 
-    The accountant's memory grows with the range of the composed loss over the grid. Its rounding is
+    The accountant's memory grows with the range of the loss over the grid: of one release, and of
+    all together, whose variance is about the Rényi divergence of order 2. Its rounding is
     pessimistic, so a coarser grid stays an upper bound; it starts where ε is about 50 and up.
     """
     shift = 1.0 if neighbours == "add-remove" else 2.0
-    variance = sum(count * (shift / release.noise_multiplier) ** 2 for release, count in releases)
-    loss_range = variance / 2 + 8 * math.sqrt(variance)
+    variance, widest = 0.0, 0.0
+    for release, count in releases:
+        assert isinstance(release, Release)  # a tuning has no PLD
+        rate = release.sampler.rate if isinstance(release.sampler, Poisson) else 1.0
+        one = (shift / release.noise_multiplier) ** 2
+        # ln(1 + rate² (e^one − 1)), also where e^one is beyond all numbers
+        variance += count * (math.log1p(rate**2 * math.expm1(one)) if one < 50 else one)
+        widest = max(widest, one)
+    loss_range = max(spread / 2 + 8 * math.sqrt(spread) for spread in (variance, widest))
     return 1e-4 * max(1.0, loss_range / 100)
 
 
@@ -209,14 +238,14 @@ def affordable(
 def growth(releases: Sequence[Release], delta: float, neighbours: Neighbours) -> list[float]:
     """ε after 0, 1, … of these releases, for display while a run goes on.
 
-    Exact at a few counts and interpolated between them (ε is close to a power of the count). A
-    guarantee is never interpolated: it is computed from the ledger.
+    Exact at a few counts and interpolated between them (ε is close to a power of what the task that
+    is most often in has paid). A guarantee is never interpolated: it is computed from the ledger.
     """
     most = len(releases)
     exact = sorted({1, *(max(1, round(most * share)) for share in (0.01, 0.1, 0.3, 0.6, 1))})
     known = [spent(Counter(releases[:n]), delta, neighbours).epsilon for n in exact]
     if not all(0 < epsilon < math.inf for epsilon in known):
         return [0.0] + [math.inf] * most
-    counts = np.arange(1, most + 1)
-    between = np.exp(np.interp(np.log(counts), np.log(exact), np.log(known)))
+    paid = np.log(heaviest((release.sampler, release.noise_multiplier**-2) for release in releases))
+    between = np.exp(np.interp(paid, paid[np.array(exact) - 1], np.log(known)))
     return [0.0, *between.tolist()]

@@ -125,14 +125,14 @@ def stage(channel: Channel) -> Channel:
     return dataclasses.replace(channel, tasks=tasks, relation=relation, budget=None)
 
 
-def again(channel: Channel, randomness: Randomness, **changed: Any) -> Channel:
+def again(channel: Channel, randomness: Randomness) -> Channel:
     """The same channel at its start, with random numbers of its own and empty books."""
     curator: Any = channel.curator
     if curator is not None:
         names = curator.names[: channel.tasks]
         curator = dataclasses.replace(curator, names=names, randomness=randomness)
     return dataclasses.replace(
-        channel, randomness=randomness, ledger=Ledger(), curator=curator, dropped=0, **changed
+        channel, randomness=randomness, ledger=Ledger(), curator=curator, dropped=0
     )
 
 

@@ -1,10 +1,9 @@
-"""What a task does before anything of it leaves: drop what is no number, clip, find its place.
+"""What a task does before anything of it leaves: drop what is not finite, clip, find its place.
 
-Both curators start here. The machine that sums in the clear takes `total` of a chunk of tasks, in
-the contributions' own units. Servers that sum on shares take `vectors`: one for each task, measured
-in clips, of length at most one whatever is released (a relation's loadings have rows of length at
-most one, moments have the bound of `privacy.moments`, and the bit about the clip is paid for by a
-share of the length).
+Whoever sums starts here. A task's vector is measured in clips and has length at most one, whatever
+is released: a relation's loadings have rows of length at most one, moments have the bound of
+`privacy.moments`, and the bit about the clip is paid for by a share of the length. Lengths are
+computed in double precision, whatever the precision of the model.
 """
 
 from __future__ import annotations
@@ -15,13 +14,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.privacy.grid import LONGEST, Grid
 from tacit.privacy.moments import Moments
 from tacit.relation import Relation
 
-ROUNDING = 1e-5
-"""Clipping aims this much below the clip, so that single-precision rounding cannot pass it."""
 BITS_SHARE = 0.05
 """Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""
+AT_ONCE = 1 << 22
+"""Numbers that are turned into double precision, and into integers, at a time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a contribution goes in what is summed: public, and the same for every task's vector."""
+
+    moments: Moments | None = None
+    """What is summed of a contribution; None for itself."""
+    relation: Relation | None = None
+    """Which sums it goes to; None for the only one."""
+    with_bits: bool = False
+    """Whether tasks also say if they were within the clip."""
+
+    def size(self, length: int) -> int:
+        """How many numbers are summed, for contributions of this length."""
+        size = length if self.moments is None else self.moments.size(length)
+        return size * (1 if self.relation is None else self.relation.sums) + self.with_bits
+
+    @property
+    def rest(self) -> float:
+        """The part of a vector's length that the bit leaves to all else."""
+        return math.sqrt(1 - BITS_SHARE) if self.with_bits else 1.0
+
+    def apart(self, opened: Tensor) -> tuple[Tensor, float]:
+        """What was summed, and the sum of the bits, of a sum [size] in clips."""
+        if not self.with_bits:
+            return opened, 0.0
+        return opened[:-1] / self.rest, float(opened[-1]) / (2 * math.sqrt(BITS_SHARE))
 
 
 @dataclass(frozen=True)
@@ -31,52 +59,81 @@ class Bounded:
     kept: Tensor
     """[k, length]; zero where something was not finite."""
     scale: Tensor
-    """[k], at most one: times this, a contribution is within the clip."""
+    """[k], double precision: times this, a contribution is measured in clips and at most one."""
     bits: Tensor
     """[k]: +½ for a contribution that was within the clip, −½ for one that was not, 0 for none."""
-    dropped: int
 
     @classmethod
     def of(cls, contributions: Tensor, clip: float, moments: Moments | None) -> Bounded:
+        """An infinite clip leaves contributions as they are."""
         d = contributions.shape[1] if moments is None else moments.vector(contributions.shape[1])
-        norms = torch.linalg.vector_norm(contributions[:, :d], dim=1)
+        norms = _lengths(contributions[:, :d])
         finite = norms.isfinite() & contributions[:, d:].isfinite().all(dim=1)
-        scale = torch.where(finite, (clip * (1 - ROUNDING) / norms).clamp(max=1.0), 0.0)
+        unit = clip if math.isfinite(clip) else 1.0
+        longest = LONGEST * clip / unit
+        scale = torch.where(finite, (longest / norms).clamp(max=1 / unit), 0.0)
         kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
-        return cls(kept, scale.to(kept.dtype), bits, int((~finite).sum()))
+        return cls(kept, scale, bits)
 
-    def total(
-        self, unit: float, moments: Moments | None, relation: Relation | None, tasks: Tensor | None
-    ) -> Tensor:
-        """Their sum: of moments in units, otherwise of the contributions themselves."""
-        if moments is not None:
-            return moments.total(self.kept, self.scale / unit)
-        weights = self.scale.unsqueeze(0)
-        if relation is not None:
-            assert tasks is not None
-            weights = weights * relation.loadings[tasks].T
-        return (weights @ self.kept).reshape(-1)
+    def first(self, count: int) -> Bounded:
+        """Those of the first tasks: the others of a chunk only fill it."""
+        return Bounded(self.kept[:count], self.scale[:count], self.bits[:count])
 
-    def vectors(
-        self,
-        unit: float,
-        moments: Moments | None,
-        relation: Relation | None,
-        tasks: Tensor,
-        *,
-        with_bits: bool,
-    ) -> Tensor:
-        """What each task adds to the sum, in units and double precision: [k, size (+ 1)]."""
-        kept, scale = self.kept.double(), self.scale.double() / unit
-        if moments is not None:
-            found = moments.each(kept, scale)
+    @property
+    def dropped(self) -> int:
+        """How many were not finite."""
+        return int((self.scale == 0).sum())
+
+    def vectors(self, place: Place, tasks: Tensor | None) -> Tensor:
+        """What each task adds to the sum, in clips and double precision: [k, size]."""
+        kept, scale = self.kept.double(), self.scale * place.rest
+        if place.moments is not None:
+            found = place.moments.each(kept, self.scale) * place.rest
         else:
             found = kept * scale.unsqueeze(1)
-            if relation is not None:
-                spread = relation.loadings[tasks].double().unsqueeze(2) * found.unsqueeze(1)
+            if place.relation is not None:
+                assert tasks is not None
+                spread = place.relation.loadings[tasks].double().unsqueeze(2) * found.unsqueeze(1)
                 found = spread.reshape(len(kept), -1)
-        if not with_bits:
+        if not place.with_bits:
             return found
-        bits = math.sqrt(BITS_SHARE) * 2 * self.bits
-        return torch.cat([math.sqrt(1 - BITS_SHARE) * found, bits.unsqueeze(1)], dim=1)
+        return torch.cat([found, self._told.unsqueeze(1)], dim=1)
+
+    def summed(self, place: Place, tasks: Tensor | None, grid: Grid | None) -> Tensor:
+        """Σ of the vectors: exact integers on a grid, or double precision where there is none."""
+        length = self.kept.shape[1]
+        if place.relation is None:
+            many = max(1, AT_ONCE // place.size(length))
+            sides = (side.split(many) for side in (self.kept, self.scale, self.bits))
+            parts = (Bounded(*part) for part in zip(*sides, strict=True))
+            found = [_steps(part.vectors(place, None), grid).sum(dim=0) for part in parts]
+            return torch.stack(found).sum(dim=0)
+        assert tasks is not None
+        # A task adds to few of the sums: only those are made.
+        loadings = place.relation.loadings[tasks].double()
+        total = _steps(self.kept.new_zeros(place.relation.sums, length).double(), grid)
+        for pairs in loadings.nonzero().split(max(1, AT_ONCE // length)):
+            task, to = pairs.unbind(dim=1)
+            scale = self.scale[task] * place.rest * loadings[task, to]
+            values = self.kept[task].double() * scale.unsqueeze(1)
+            total.index_add_(0, to, _steps(values, grid))
+        if not place.with_bits:
+            return total.reshape(-1)
+        return torch.cat([total.reshape(-1), _steps(self._told, grid).sum().reshape(1)])
+
+    @property
+    def _told(self) -> Tensor:
+        """The bits as they are told: paid for by a share of the length."""
+        return math.sqrt(BITS_SHARE) * 2 * self.bits
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """In double precision. Rows are filled up to whole vectors: a GPU adds up a row in another
+    order where it begins elsewhere in memory, and the place of a task must not show."""
+    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
+    return torch.linalg.vector_norm(filled, dim=1, dtype=torch.float64)
+
+
+def _steps(values: Tensor, grid: Grid | None) -> Tensor:
+    return values if grid is None else torch.trunc(values * grid.steps).long()

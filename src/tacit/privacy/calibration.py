@@ -24,12 +24,15 @@ def noise_for(
     """The smallest noise multiplier (to 0.01 %) with which `releases` cost at most `epsilon`.
 
     With `weights`, one for each release, it is the noise of weight one: a release of weight w has
-    noise/w.
+    noise/w. The first release is that of the first round.
     """
-    shares = Counter([1.0] * releases if weights is None else weights)
+    shares = Counter(
+        (sampler.at(round), weight)
+        for round, weight in enumerate([1.0] * releases if weights is None else weights)
+    )
 
     def cost(noise: float) -> float:
-        each = {Release(sampler, noise / share, replaced): n for share, n in shares.items()}
+        each = {Release(one, noise / weight, replaced): n for (one, weight), n in shares.items()}
         return spent(each, delta, neighbours).epsilon
 
     return smallest_noise(cost, epsilon, delta, releases)

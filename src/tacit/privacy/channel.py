@@ -1,6 +1,7 @@
 """The billboard channel: the only way from tasks to the billboard, and where privacy is proved.
 
-    contributions ─► drop non-finite ─► clip to γ ─► sum ─► book ─► + N(0, (zγ)² I) ─► ÷ q̄ ─► mean
+    contributions ─► drop non-finite ─► clip to γ, on a grid ─► sum (exact) ─► book
+                                        ─► + round(N(0, (zγ)² I)) ─► ÷ q̄ ─► mean
 
 With a relation, a clipped contribution is spread over r sums by public loadings of length at most
 one: the r sums together still move by at most γ, so everything below holds for them as one vector.
@@ -9,7 +10,7 @@ With `moments`, what is summed of a clipped contribution is not itself but its p
 moments, again one vector of bounded length: `privacy.moments` has the bound.
 
 Who sums is a setting. By default it is this machine, which sees the clipped contributions. With a
-`curator` (`secure.curator`) each task's vector is bounded here and handed over; what comes back is
+`curator` (`secure.curator`) each task's integers are made here and handed over; what comes back is
 a noisy sum that is still sealed, then the release is booked, then it is opened. The noise that is
 booked is what one honest server adds; an opened sum has that of all of them.
 
@@ -24,8 +25,11 @@ all that the other tasks see together, in all rounds, is (ε, δ)-differentially
 to one task, with ε as `accounting.spent` computes it from the ledger.
 
 **Proof.** A contribution has norm at most γ, a non-finite one counts as zero; so adding or removing
-a task moves the sum by at most γ, replacing it by at most 2γ. Gaussian noise of standard deviation
-zγ on a sum over a sampled cohort is the (subsampled) Gaussian mechanism that the sampler's event
+a task moves the sum by at most γ, replacing it by at most 2γ. Nothing else moves, because tasks
+meet here and nowhere else: what another task contributes, given the billboard, does not depend on
+this one (`local.chunks`, `local.batches`, `data.split`). Sums are of integers, so they are exact in
+any order, and rounded Gaussian noise of standard deviation zγ on them is as private as the Gaussian
+mechanism (`privacy.grid`); over a sampled cohort it is the mechanism that the sampler's event
 describes. The divisor q̄ is a constant. Rounds compose adaptively; the billboard is post-processing.
 Each task's model is a function of the billboard and its own data, so by the billboard lemma (Hsu et
 al. 2014) the models of all other tasks are jointly (ε, δ)-private for the task left out. ∎
@@ -33,7 +37,7 @@ al. 2014) the models of all other tasks are jointly (ε, δ)-private for the tas
 | edge case                            | what happens                                            |
 |--------------------------------------|---------------------------------------------------------|
 | NaN or infinity in a contribution    | the whole contribution counts as zero, and is counted   |
-| norm overflows single precision      | the same                                                |
+| norm overflows single precision      | it is clipped: lengths are in double precision          |
 | zero contribution, empty cohort      | the release is noise around zero; booked all the same   |
 | noise 0                              | runs, and the guarantee says ε = ∞                      |
 | no privacy asked                     | no clip, no noise, nothing booked; non-finite dropped |
@@ -51,9 +55,10 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, affordable
-from tacit.privacy.bounds import BITS_SHARE, Bounded
+from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.covariance import flatten, printed_scale, wishart_noise
 from tacit.privacy.curator import Curator
+from tacit.privacy.grid import Grid
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler
@@ -120,10 +125,12 @@ class Channel:
 
     def release_at(self, round: int) -> Release | None:
         """The release of this round."""
-        if self.release is None or self.weights is None:
-            return self.release
-        noise = self.release.noise_multiplier / self.weights[round]
-        return replace(self.release, noise_multiplier=noise)
+        if self.release is None:
+            return None
+        weight = 1.0 if self.weights is None else self.weights[round]
+        sampler = self.sampler.at(round, self.randomness.run_key)
+        noise = self.release.noise_multiplier / weight
+        return replace(self.release, sampler=sampler, noise_multiplier=noise)
 
     @property
     def unit(self) -> float:
@@ -134,19 +141,27 @@ class Channel:
         """Standard deviation of the noise in a coordinate of this round's mean, in units."""
         release = self.release_at(round)
         multiplier = 0.0 if release is None else release.noise_multiplier
-        louder = 1.0 if self.curator is None else self.curator.louder
+        louder = 1.0 if self.curator is None else math.sqrt(self.curator.servers)
         return multiplier * louder / self.sampler.expected(self.tasks)
 
-    def bounded_size(self, length: int) -> int:
-        """How many numbers a task adds to the sums, for contributions of this length."""
-        size = length if self.moments is None else self.moments.size(length)
-        size *= 1 if self.relation is None else self.relation.sums
-        return size + self.adapts
+    @property
+    def place(self) -> Place:
+        """Where contributions go in what is summed."""
+        return Place(self.moments, self.relation, self.adapts)
 
     @property
     def adapts(self) -> bool:
         """Whether tasks also say if they were within the clip."""
         return self.quantile is not None and self.release is not None
+
+    def grid_at(self, round: int) -> Grid | None:
+        """The integers that this round sums; None without privacy, where nothing is bounded."""
+        release = self.release_at(round)
+        if release is None:
+            return None
+        if self.curator is not None:
+            return self.curator.grid(release.noise_multiplier)
+        return Grid.of(self.tasks, 1, release.noise_multiplier)
 
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
@@ -177,109 +192,90 @@ class Collection:
 
     def __init__(self, channel: Channel, round: int) -> None:
         self.__channel, self.__round = channel, round
+        self.__grid = channel.grid_at(round)
         self.__sum: Tensor | None = None
-        self.__within = 0.0
         self.__vectors: dict[int, np.ndarray] = {}
 
-    def add(self, contributions: Tensor, tasks: Tensor | None = None) -> None:
+    def add(
+        self, contributions: Tensor, tasks: Tensor | None = None, count: int | None = None
+    ) -> None:
         """Take the contributions [k, d] of part of the cohort: drop, clip, sum.
 
-        `tasks` says whose they are; only a relation and a curator need to know.
+        `tasks` says whose they are; only a relation and a curator need to know. With `count`, only
+        the first so many are meant and the others fill a chunk (see `local.chunks`).
         """
-        channel = self.__channel
+        channel, place = self.__channel, self.__channel.place
         bounded = Bounded.of(contributions, channel.clip, channel.moments)
+        bounded = bounded.first(len(contributions) if count is None else count)
+        tasks = None if tasks is None else tasks[: len(bounded.kept)]
         channel.dropped += bounded.dropped
-        if channel.curator is not None:
-            assert tasks is not None
-            vectors = bounded.vectors(
-                channel.unit, channel.moments, channel.relation, tasks,
-                with_bits=channel.quantile is not None,
-            )  # fmt: skip
-            self.__vectors.update(zip(tasks.tolist(), vectors.cpu().numpy(), strict=True))
+        if channel.curator is None:
+            self.__take(bounded.summed(place, tasks, self.__grid))
             return
-        total = bounded.total(channel.unit, channel.moments, channel.relation, tasks)
-        self.__within += float(bounded.bits.sum())
-        self.__sum = total if self.__sum is None else self.__sum + total
+        assert tasks is not None and self.__grid is not None
+        vectors = self.__grid.integers(bounded.vectors(place, tasks).cpu().numpy())
+        self.__vectors.update(zip(tasks.tolist(), vectors, strict=True))
 
     def add_bounded(self, vectors: Tensor) -> None:
         """Take vectors [k, size] that tasks bounded themselves: each at most one clip long.
 
         Nobody is trusted with that: what is longer is shortened here, what is not finite is zero.
         """
-        channel = self.__channel
-        lengths = torch.linalg.vector_norm(vectors.double(), dim=1, keepdim=True)
-        finite = lengths.isfinite()
-        channel.dropped += int((~finite).sum())
-        scale = (1 / lengths).clamp(max=1.0) if channel.release is not None else 1.0
-        vectors = torch.where(finite, vectors.double() * scale, 0.0)
-        if channel.adapts:
-            self.__within += float(vectors[:, -1].sum()) / (2 * math.sqrt(BITS_SHARE))
-            vectors = vectors[:, :-1] / math.sqrt(1 - BITS_SHARE)
-        total = vectors.sum(dim=0) * (channel.unit if channel.moments is None else 1)
-        self.__sum = total.float() if self.__sum is None else self.__sum + total.float()
+        lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True, dtype=torch.float64)
+        self.__channel.dropped += int((~lengths.isfinite()).sum())
+        if self.__grid is not None:
+            integers = self.__grid.integers(vectors.cpu().numpy())
+            self.__take(torch.from_numpy(integers).sum(dim=0))
+        else:
+            self.__take(torch.where(lengths.isfinite(), vectors.double(), 0.0).sum(dim=0))
+
+    def __take(self, total: Tensor) -> None:
+        self.__sum = total if self.__sum is None else self.__sum + total
 
     def publishable(self, size: int) -> Tensor:
         """Book the release, then make it: the noisy sum over the expected cohort size.
 
         `size` is the length of one contribution; with a relation there are as many per sum.
         """
-        channel, length = self.__channel, size
+        channel = self.__channel
         relation, expected = channel.relation, channel.sampler.expected(channel.tasks)
-        moments, release = channel.moments, channel.release_at(self.__round)
+        moments, place = channel.moments, channel.place
         unit = channel.unit  # an adaptive clip moves below, for the next round
-        size *= 1 if relation is None else relation.sums
-        size = size if moments is None else moments.size(length)
-        if channel.curator is not None:
-            assert release is not None  # `prepare` gives no run without privacy a curator
-            total, bits = self.__curated(channel.curator, release, size)
-        else:
-            total, bits = self.__noised(release, size, length)
-        if channel.quantile is not None and release is not None:
+        total, bits = place.apart(self.__opened(place.size(size)))
+        if place.with_bits:
+            assert channel.quantile is not None
             # Too many within the clip: it is larger than asked for, and must shrink.
             excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
             channel.clip *= math.exp(-CLIP_STEP * excess)
+        if channel.printed is not None:
+            noise = channel.printed.noise(size, channel.clip, channel.randomness, self.__round)
+            total = total + noise.to(total)
+        total = total.float() if moments is not None else (total * unit).float()
         if relation is not None:
+            total = total.to(relation.scale.device)
             total = (total.reshape(relation.sums, -1) * relation.scale.unsqueeze(1)).reshape(-1)
         if moments is not None:
-            total = moments.read(total, moments.vector(length), unit)
+            total = moments.read(total, moments.vector(size), unit)
         return total / expected
 
-    def __noised(self, release: Release | None, size: int, length: int) -> tuple[Tensor, float]:
-        """The sum (moments: in units) and that of the bits, with noise of this machine's own."""
+    def __opened(self, size: int) -> Tensor:
+        """The noisy sum in clips, in double precision: booked, then made, once."""
         channel, round = self.__channel, self.__round
-        total = torch.zeros(size) if self.__sum is None else self.__sum
-        self.__sum = None  # one collection, one release
-        if channel.printed is not None:
-            noise = channel.printed.noise(length, channel.clip, channel.randomness, round)
-            total = total + noise.to(total)
-        if release is None:
-            return total, 0.0
-        self.__book(release, size)
-        adapts = channel.quantile is not None
-        noise = channel.randomness.normal("noise", round, size + adapts)
-        spread = release.noise_multiplier / math.sqrt(1 - BITS_SHARE if adapts else 1)
-        spread *= channel.unit if channel.moments is None else 1  # moments are of units
-        noisy = total.double().cpu() + torch.from_numpy(noise[:size]) * spread
-        total = noisy.to(total.dtype).to(total.device)
-        if not adapts:
-            return total, 0.0
-        louder = release.noise_multiplier / (2 * math.sqrt(BITS_SHARE))
-        return total, self.__within + noise[size] * louder
-
-    def __curated(self, curator: Curator, release: Release, size: int) -> tuple[Tensor, float]:
-        """The same from a curator, which puts noise inside before anybody sees a sum."""
-        channel, adapts = self.__channel, self.__channel.quantile is not None
-        vectors, self.__vectors = self.__vectors, {}  # one collection, one release
-        sealed = curator.sealed(vectors, size + adapts, release.noise_multiplier, self.__round)
-        self.__book(release, size, **sealed.details)
-        opened = torch.from_numpy(sealed.open())
-        total, bits = opened[:size], 0.0
-        if adapts:
-            total = total / math.sqrt(1 - BITS_SHARE)
-            bits = float(opened[size]) / (2 * math.sqrt(BITS_SHARE))
-        total = total * (channel.unit if channel.moments is None else 1)
-        place = "cpu" if channel.relation is None else channel.relation.scale.device
-        return total.float().to(place), bits
+        release, grid = channel.release_at(round), self.__grid
+        total, self.__sum = self.__sum, None  # one collection, one release
+        if release is None or grid is None:
+            return torch.zeros(size, dtype=torch.float64) if total is None else total.cpu()
+        if channel.curator is not None:
+            vectors, self.__vectors = self.__vectors, {}
+            sealed = channel.curator.sealed(vectors, size, release.noise_multiplier, round)
+            self.__book(release, size, **sealed.details)
+            opened = sealed.open()
+        else:
+            self.__book(release, size, grid=1 / grid.steps)
+            normal = channel.randomness.normal("noise", round, size)
+            opened = grid.noise(normal, release.noise_multiplier)
+            opened = opened if total is None else opened + total.cpu().numpy()
+        return torch.from_numpy(opened / grid.steps)
 
     def __book(self, release: Release, size: int, **details: Any) -> None:
         channel = self.__channel

@@ -1,6 +1,6 @@
 """What the channel asks of a curator that is not the machine it runs on.
 
-The channel hands over bounded vectors and gets back something sealed: a noisy sum that nobody has
+The channel hands over bounded integers and gets back something sealed: a noisy sum that nobody has
 seen. It books the release, and only then opens it.
 """
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from tacit.privacy.grid import Grid
 
 
 @dataclass(frozen=True)
@@ -43,23 +45,27 @@ class Sealed(Protocol):
         ...
 
     def open(self) -> np.ndarray:
-        """The release, in clips."""
+        """The release, in steps of the grid."""
         ...
 
 
 class Curator(Protocol):
-    """Sums vectors of length at most one, with noise inside."""
+    """Sums integer vectors of length at most one clip, with noise inside."""
 
     @property
-    def louder(self) -> float:
-        """The noise of an opened sum over the noise that is booked."""
+    def servers(self) -> int:
+        """How many add noise, each as much as is booked: an opened sum has that of all."""
         ...
 
     @property
     def about(self) -> Curated: ...
 
+    def grid(self, noise: float) -> Grid:
+        """The integers that are summed, for noise of so many clips."""
+        ...
+
     def sealed(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> Sealed:
-        """The noisy sum of these tasks' vectors, each of this size; `noise` in clips."""
+        """The noisy sum of these tasks' integers, each of this size; `noise` in clips."""
         ...

@@ -11,7 +11,7 @@ from tacit.errors import TacitError
 from tacit.privacy.accounting import B, check_neighbours, spent
 from tacit.privacy.calibration import noise_for
 from tacit.privacy.curator import Curated
-from tacit.privacy.sampling import SAMPLERS, Neighbours, Sampler
+from tacit.privacy.sampling import Neighbours, Sampler, Sampling, check_sampling
 from tacit.privacy.selection import Repeated
 
 NOT_COVERED = "not covered by the guarantee"
@@ -41,14 +41,15 @@ class Privacy:
         that exposed each task with probability δ would expose less than a tenth of a task
     noise : standard deviation of the noise on the sum of contributions, in units of the clip
     neighbours : "add-remove" (a task takes part or not) or "replace" (its data are others)
-    sampling : "poisson", "fixed-size" or "everyone"
+    sampling : "poisson" (secret cohorts), "in-turn" (cohorts of an exact size, along a public
+        order) or "everyone"
     """
 
     epsilon: float | None = None
     delta: float | None = None
     noise: float | None = None
     neighbours: Neighbours = "add-remove"
-    sampling: Literal["poisson", "fixed-size", "everyone"] = "poisson"
+    sampling: Sampling = "poisson"
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise is None):
@@ -60,8 +61,7 @@ class Privacy:
         if self.delta is not None and not 0 < self.delta < 1:
             raise TacitError(f"delta={self.delta!r}: a probability between 0 and 1 is needed")
         check_neighbours(self.neighbours)
-        if self.sampling not in SAMPLERS:
-            raise TacitError(f"sampling={self.sampling!r}: choose one of {', '.join(SAMPLERS)}")
+        check_sampling(self.sampling)
 
     def delta_for(self, tasks: int) -> float:
         return self.delta if self.delta is not None else 1 / (10 * tasks)

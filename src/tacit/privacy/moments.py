@@ -54,20 +54,6 @@ class Moments:
         parts = ((self.mean, d), (self.extra, 1), (self.covariance, d * (d + 1) // 2))
         return sum(numbers for share, numbers in parts if share > 0)
 
-    def total(self, contributions: Tensor, scale: Tensor) -> Tensor:
-        """Σ φ over the contributions [k, length]; `scale` [k] brings each vector to length ≤ 1."""
-        d = self.vector(contributions.shape[1])
-        x = contributions[:, :d] * scale.unsqueeze(1)
-        parts = []
-        if self.mean > 0:
-            parts.append(math.sqrt(self.mean) * x.sum(dim=0))
-        if self.extra > 0:
-            bounded = contributions[:, d:].clamp(-1.0, 1.0) * (scale > 0).unsqueeze(1)
-            parts.append(math.sqrt(self.extra) * bounded.sum(dim=0))
-        if self.covariance > 0:
-            parts.append(math.sqrt(self.covariance) * flatten(x.T @ x))
-        return torch.cat(parts)
-
     def each(self, contributions: Tensor, scale: Tensor) -> Tensor:
         """φ of each contribution [k, length], before anything is summed: [k, size]."""
         d = self.vector(contributions.shape[1])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tacit.privacy.bounds import BITS_SHARE
 from tacit.privacy.channel import CLIP_STEP, Channel
-from tacit.privacy.sampling import Poisson
+from tacit.privacy.sampling import Poisson, Sampler
 from tacit.randomness import Randomness
 
 
@@ -26,7 +26,8 @@ def moves(channel: Channel, sent: Tensor, tasks: Tensor) -> np.ndarray:
 
     `sent` is in clips, of any length. This is what the channel should do, written once more.
     """
-    moments, relation, sent = channel.moments, channel.relation, sent.double()
+    moments, relation = channel.moments, channel.relation
+    sent = torch.where(sent.isfinite().all(dim=1, keepdim=True), sent.double(), 0.0)
     d = sent.shape[1] if moments is None else moments.vector(sent.shape[1])
     lengths = torch.linalg.vector_norm(sent[:, :d], dim=1, keepdim=True)
     vectors = sent[:, :d] / lengths.clamp(min=1.0)
@@ -37,6 +38,11 @@ def moves(channel: Channel, sent: Tensor, tasks: Tensor) -> np.ndarray:
         loadings = relation.loadings[tasks.to(relation.loadings.device)].double().cpu()
         vectors = (loadings.unsqueeze(2) * vectors.unsqueeze(1)).flatten(1)
     return vectors.numpy()
+
+
+def hides(sampler: Sampler) -> bool:
+    """Whether the others cannot tell if a task was drawn, whatever the sampler says of itself."""
+    return isinstance(sampler, Poisson) and sampler.rate < 1
 
 
 class Observer:
@@ -80,7 +86,7 @@ class Observer:
         assert curator is not None
         drawn = np.zeros((len(rounds), size + adapts))
         for row, round in zip(drawn, rounds, strict=True):
-            for server in range(1, curator.about.servers):
+            for server in range(1, curator.servers):
                 row += randomness.normal("server noise", round, size + adapts, number=server)
         on_sums = drawn[:, :size] * self.spread[rounds, None]
         return on_sums, drawn[:, -1] * self.bits_spread[rounds]

@@ -4,24 +4,31 @@ The sampler and its accountant are one object: a sampler says which accountants 
 under which neighbours, and refuses every other pair. It also knows how one noisy release over its
 cohort is written as a `dp_accounting` event.
 
-Offered pairs, with the accountants tried in this order:
+The promise is joint, so the observer is all other tasks together, and each of them knows whether it
+was asked. What that tells about the one task left out decides what sampling is worth:
 
-| sampling   | neighbours   | accountant | remark |
-|------------|--------------|------------|--------|
-| poisson    | add-remove   | PLD, RDP   | the default |
-| poisson    | replace      | PLD        | |
-| fixed-size | replace      | RDP        | noise halved for the accountant (see `FixedSize.event`) |
-| fixed-size | add-remove   | none       | refused: the cohort's size would change with the task |
-| everyone   | add-remove   | PLD, RDP   | plain Gaussian mechanism |
-| everyone   | replace      | PLD        | PAPERS: Theorem 1 |
+| sampling | the others know of the one task    | add-remove | replace  | it pays for             |
+|----------|------------------------------------|------------|----------|-------------------------|
+| poisson  | nothing: it is drawn independently | PLD, RDP   | PLD      | all rounds, at a chance |
+| in-turn  | in which rounds it is, exactly     | PLD, RDP   | PLD, RDP | its own rounds, in full |
+| everyone | that it is in every round          | PLD, RDP   | PLD, RDP | all rounds, in full     |
+
+Poisson is the default; accountants are tried in this order. Random cohorts of an exact size are not
+offered: if k are drawn and the others see that k − 1 of them were asked, then the missing one is
+the last. Such cohorts hide nobody, and an ε that is amplified by them is too small.
+
+The number of tasks and the list of them are public. Under add-remove a task that is "removed" stays
+on the list, is asked when it is its turn or its draw, and contributes zero; the sum moves by at
+most one clip. Under replace it contributes something else; the sum moves by at most two.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -60,9 +67,16 @@ class Sampler(ABC):
         """One release: Gaussian noise of `noise_multiplier` times the clip on the cohort's sum."""
 
     @property
-    def everyone(self) -> bool:
-        """Whether every cohort is all tasks, so that nothing is hidden by sampling."""
+    def secret(self) -> bool:
+        """Whether the promise counts on nobody else knowing who was drawn.
+
+        Then nothing that others see may depend on it, not even how long a round takes.
+        """
         return False
+
+    def at(self, round: int, key: int = 0) -> Sampler:
+        """The same in this round of the run with this public key, for samplers that take turns."""
+        return self
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -99,14 +113,15 @@ class Poisson(Sampler):
         return drawn[drawn < tasks]
 
     @property
-    def everyone(self) -> bool:
-        return self.rate == 1
+    def secret(self) -> bool:
+        return self.rate < 1
 
     def expected(self, tasks: int) -> float:
         return self.rate * tasks
 
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
-        return ("PLD", "RDP") if neighbours == "add-remove" else ("PLD",)
+        # dp-accounting has no RDP bound for Poisson sampling with replace.
+        return ("PLD", "RDP") if neighbours == "add-remove" or not self.secret else ("PLD",)
 
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         import dp_accounting
@@ -119,46 +134,62 @@ class Poisson(Sampler):
 
 
 @dataclass(frozen=True)
-class FixedSize(Sampler):
-    """Exactly `size` of `of` tasks, uniformly without replacement."""
+class InTurn(Sampler):
+    """Exactly `size` of `of` tasks in each round, one after the other along a public order.
+
+    Round t takes the slots t·size … t·size + size − 1, counted around the circle of all `of` tasks;
+    the order is a shuffle by the run's public key.
+
+    **What it costs.** Given the order, which rounds a task is in is a constant that everybody
+    knows. In these rounds the release is a plain Gaussian mechanism for it; in all others it does
+    not depend on the task at all. So a task pays for its own rounds and for no other, and ε is that
+    of the task that pays most (`heaviest`). Nothing is amplified. What is saved is that a task is
+    in few rounds: n rounds in a row fill n·size slots in a row, each task owns every `of`-th slot,
+    and size ≤ of; so it is in at most ⌈n·size/of⌉ of them, once each. ∎
+
+    Orders of different runs are unrelated, so what each run costs at most is added up. A release
+    that was booked twice, because a crash came between, is paid twice by those in its round. One
+    that does not say its round is paid by every task.
+    """
 
     size: int
     of: int
-    name = "fixed-size"
+    round: int | None = None
+    key: int = 0
+    """Names the order, among those of other runs."""
+    name = "in-turn"
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= self.of:
-            raise TacitError(f"a fixed cohort of {self.size} cannot be drawn from {self.of} tasks")
+            raise TacitError(f"a cohort of {self.size} cannot be taken from {self.of} tasks")
+
+    def at(self, round: int, key: int = 0) -> InTurn:
+        return replace(self, round=round, key=key)
+
+    def slots(self, round: int) -> np.ndarray:
+        return (round * self.size + np.arange(self.size)) % self.of
 
     def draw(self, tasks: int, randomness: Randomness, round: int) -> np.ndarray:
         if tasks != self.of:
             raise TacitError(f"this sampler accounts for {self.of} tasks, but there are {tasks}")
-        secret = randomness.secret
-        source = random.SystemRandom() if secret else random.Random(randomness.key("cohort", round))
-        return np.sort(np.array(source.sample(range(tasks), self.size), dtype=np.int64))
+        return np.sort(_order(randomness.key("cohort", 0), tasks)[self.slots(round)])
 
     def expected(self, tasks: int) -> float:
         return float(self.size)
 
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
-        if neighbours == "add-remove":
-            raise TacitError(
-                "fixed-size cohorts have no valid accountant for add-remove neighbours (adding a "
-                "task changes every other task's chance): use neighbours='replace' or "
-                "sampling='poisson'"
-            )
-        return ("RDP",)
+        return ("PLD", "RDP")
 
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
-        import dp_accounting
-
-        # Replacing a task moves the sum by up to twice the clip. dp-accounting's RDP accountant
-        # does not apply this factor to samples without replacement (its issue 378); we do.
-        gaussian = dp_accounting.GaussianDpEvent(noise_multiplier / 2)
-        return dp_accounting.SampledWithoutReplacementDpEvent(self.of, self.size, gaussian)
+        return Everyone().event(noise_multiplier)
 
     def __str__(self) -> str:
-        return f"fixed-size cohorts {self.size} of {self.of}"
+        return f"{self.size} of {self.of} tasks in turn"
+
+
+@lru_cache(maxsize=4)
+def _order(key: int, tasks: int) -> np.ndarray:
+    return np.random.Generator(np.random.Philox(key)).permutation(tasks)
 
 
 @dataclass(frozen=True)
@@ -167,10 +198,6 @@ class Everyone(Sampler):
 
     name = "everyone"
 
-    @property
-    def everyone(self) -> bool:
-        return True
-
     def draw(self, tasks: int, randomness: Randomness, round: int) -> np.ndarray:
         return np.arange(tasks)
 
@@ -178,8 +205,7 @@ class Everyone(Sampler):
         return float(tasks)
 
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
-        # dp-accounting's RDP accountant ignores the factor 2 of replace for the Gaussian too.
-        return ("PLD", "RDP") if neighbours == "add-remove" else ("PLD",)
+        return ("PLD", "RDP")
 
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         import dp_accounting
@@ -190,11 +216,44 @@ class Everyone(Sampler):
         return "all tasks in every round"
 
 
-SAMPLERS = ("poisson", "fixed-size", "everyone")
+def heaviest(charges: Iterable[tuple[Sampler, float]]) -> list[float]:
+    """The most that one task has paid after each release, if it pays for those that it is in.
+
+    A charge is a release's sampler and what its members pay. Only who takes turns is ever spared.
+    """
+    everybody, after = 0.0, []
+    paid: dict[tuple[int, int, int], np.ndarray] = {}
+    most: dict[tuple[int, int, int], float] = {}
+    for sampler, charge in charges:
+        if isinstance(sampler, InTurn) and sampler.round is not None:
+            order, slots = (sampler.size, sampler.of, sampler.key), sampler.slots(sampler.round)
+            own = paid.setdefault(order, np.zeros(sampler.of))
+            own[slots] += charge
+            most[order] = max(most.get(order, 0.0), float(own[slots].max()))
+        else:
+            everybody += charge
+        after.append(everybody + math.fsum(most.values()))
+    return after
+
+
+Sampling = Literal["poisson", "in-turn", "everyone"]
+SAMPLERS: tuple[Sampling, ...] = ("poisson", "in-turn", "everyone")
+
+
+def check_sampling(sampling: str) -> None:
+    if sampling == "fixed-size":
+        raise TacitError(
+            "sampling='fixed-size' promised too small an ε, because all other tasks together know "
+            "whether the missing one was drawn: use 'in-turn' for cohorts of an exact size, or "
+            "'poisson' for cohorts that hide who is in them"
+        )
+    if sampling not in SAMPLERS:
+        raise TacitError(f"sampling={sampling!r}: choose one of {', '.join(SAMPLERS)}")
 
 
 def sampler_for(sampling: str, cohort: float | int, tasks: int) -> Sampler:
     """`cohort` is a rate in (0, 1], or a whole number of tasks (expected, or exact)."""
+    check_sampling(sampling)
     whole = isinstance(cohort, int) and not isinstance(cohort, bool) and cohort > 1
     if not whole and not 0 < cohort <= 1:
         raise TacitError(f"cohort={cohort!r}: pass a rate in (0, 1] or a whole number of tasks")
@@ -202,18 +261,16 @@ def sampler_for(sampling: str, cohort: float | int, tasks: int) -> Sampler:
         raise TacitError(f"cohort={cohort}: there are only {tasks} tasks")
     if sampling == "poisson":
         return Poisson(cohort / tasks if whole else float(cohort))
-    if sampling == "fixed-size":
-        return FixedSize(int(cohort) if whole else max(1, round(cohort * tasks)), tasks)
-    if sampling == "everyone":
-        if cohort not in (1.0, tasks):
-            raise TacitError(
-                f"cohort={cohort!r} with sampling='everyone': leave cohort out, or sample"
-            )
-        return Everyone()
-    raise TacitError(f"sampling={sampling!r}: choose one of {', '.join(SAMPLERS)}")
+    if sampling == "in-turn":
+        return InTurn(int(cohort) if whole else max(1, round(cohort * tasks)), tasks)
+    if cohort not in (1.0, tasks):
+        raise TacitError(f"cohort={cohort!r} with sampling='everyone': leave cohort out, or sample")
+    return Everyone()
 
 
 def sampler_from_json(data: dict[str, Any]) -> Sampler:
-    kinds: dict[str, type[Sampler]] = {s.name: s for s in (Poisson, FixedSize, Everyone)}
+    """As booked; what nobody can account for any more is refused, never read as something else."""
+    check_sampling(data["name"])
+    kinds: dict[str, type[Sampler]] = {s.name: s for s in (Poisson, InTurn, Everyone)}
     fields = {key: value for key, value in data.items() if key != "name"}
     return kinds[data["name"]](**fields)

@@ -51,14 +51,15 @@ off at either end would change the distribution that the proof is about.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scipy.optimize import brentq
 
 from tacit.errors import TacitError
-from tacit.privacy.accounting import Release
-from tacit.privacy.sampling import Accountant, Everyone, FixedSize, Neighbours, Sampler
+from tacit.privacy.accounting import Release, merged
+from tacit.privacy.sampling import Accountant, Everyone, Neighbours, Sampler
 from tacit.randomness import Randomness
 
 if TYPE_CHECKING:
@@ -96,18 +97,21 @@ class Repeated:
                 raise TacitError(
                     "only the RDP accountant covers tuning, and it has no bound for "
                     f"{release.sampler.name} sampling with {neighbours} neighbours: use "
-                    "neighbours='add-remove', or sampling='fixed-size' with 'replace'"
+                    "neighbours='add-remove', or sampling='in-turn' or 'everyone'"
                 )
         return ("RDP",)
 
-    def event(self) -> dp_accounting.DpEvent:
+    def event(self, moved: float = 1.0) -> dp_accounting.DpEvent:
         import dp_accounting
         from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
-        # Ordered, so that the same releases give the same last digit.
-        ordered = sorted(self.run, key=lambda pair: (str(pair[0]), pair[1]))
+        # Ordered, so that the same releases give the same last digit. That replacing may move a sum
+        # by less than two clips is not claimed here.
+        plain = merged(self.run, "add-remove")
+        ordered = sorted(plain, key=lambda pair: (str(pair[0]), pair[1]))
         one: list[dp_accounting.DpEvent] = [
-            dp_accounting.SelfComposedDpEvent(release.event(), count) for release, count in ordered
+            dp_accounting.SelfComposedDpEvent(release.event(moved), count)
+            for release, count in ordered
         ]
         return RepeatAndSelectDpEvent(dp_accounting.ComposedDpEvent(one), self.mean, self.shape)
 
@@ -128,17 +132,16 @@ def tuning(
 
     All tasks are asked for their score: at the same cost, sampling them would only add to the
     noise. The score's own noise follows from that of the rounds, so that one number is calibrated:
-    T rounds at rate q cost about T q² / z², a score costs 1 / z'².
+    T rounds cost about T q² / z² at a secret rate q and ⌈T q⌉ / z² in turn, a score costs 1 / z'².
     """
     if not (runs >= 1 and math.isfinite(runs)):
         raise TacitError(f"expected_runs={runs!r}: a number of at least 1 is needed")
-    whole = Everyone() if neighbours == "add-remove" else FixedSize(tasks, tasks)
     rate = sampler.expected(tasks) / tasks
+    paid = rate**2 * rounds if sampler.secret else math.ceil(rate * rounds)
     odds = math.sqrt((1 - SCORE_SHARE) / SCORE_SHARE)
-    score = Release(whole, noise * odds / (rate * math.sqrt(rounds)))
-    training = Release(sampler, noise)
-    one = {(training, rounds), (score, 1)} if score != training else {(score, rounds + 1)}
-    booked = Repeated(frozenset(one), float(runs))
+    score = Release(Everyone(), noise * odds / math.sqrt(paid))
+    one = Counter([*(Release(sampler.at(round), noise) for round in range(rounds)), score])
+    booked = Repeated(frozenset(one.items()), float(runs))
     booked.accountants(neighbours)
     return booked, score
 

@@ -15,6 +15,7 @@ from tacit.report.words import (
     count,
     delta_text,
     epsilon_text,
+    label,
     meaning,
     neighbours_text,
     plain,
@@ -41,11 +42,10 @@ def guarantee_box(guarantee: Mapping[str, Any], *, adapted: bool = False) -> str
 
 def uncovered(result: Mapping[str, Any]) -> str:
     """The label that every figure computed over several tasks carries."""
-    label = result["metrics"].get("label") or "not covered by the guarantee"
-    label = label[:1].upper() + label[1:]
+    words = _sentence(label(result))
     # A label that already explains itself is left alone.
-    rest = "" if ":" in label else f": {NOT_PUBLISHED}."
-    return paragraph(Markup(f"<b>{text(label)}</b>{text(rest)}"), "uncovered")
+    rest = "" if ":" in words else f": {NOT_PUBLISHED}."
+    return paragraph(Markup(f"<b>{text(words)}</b>{text(rest)}"), "uncovered")
 
 
 def _figures(guarantee: Mapping[str, Any]) -> str:

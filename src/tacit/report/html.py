@@ -98,13 +98,11 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
 
 def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> str:
     federation = result["federation"]
-    rows = sum(federation.get("rows", {}).values())
     when = str(date or result.get("timing", {}).get("date") or datetime.date.today().isoformat())
-    size = f"{plural(federation['tasks'], 'task')}, {plural(rows, 'row')}"
     kind = str(federation.get("kind", "unknown kind"))
     if federation.get("heads"):
         kind += f", {plural(len(federation['heads']['names']), 'head')}"
-    return f"{size} ({kind}) · {when}"
+    return f"{plural(federation['tasks'], 'task')} ({kind}) · {when}"
 
 
 def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tacit.report.box import uncovered
 from tacit.report.page import Markup, paragraph, table, text
-from tacit.report.words import count, share
+from tacit.report.words import count, label, share
 
 FREE = (
     "This last step cost no privacy: each task used its own rows and what was already published, "
@@ -118,10 +118,9 @@ def bars(result: Mapping[str, Any]) -> Group | None:
     found = kinds(result)
     if not found:
         return None
-    label = result["metrics"].get("label") or "not covered by the guarantee"
     most = max(number for _, number in found)
     inner = Table(box=None, pad_edge=False, header_style="dim")
-    inner.add_column(f"ended with ({label})")
+    inner.add_column(f"ended with ({label(result)})")
     inner.add_column("tasks", justify="right")
     inner.add_column("")
     for words, number in found:

@@ -30,7 +30,7 @@ LOG, PAGE = "log.txt", "report.html"
 LINES = 12
 """Lines of the log that are shown."""
 OWN = (
-    "Scores on this silo's own rows, for the people here: whoever hands them on tells something "
+    "Rows counted, and scores on them, for the people here: whoever hands them on tells something "
     "about those rows that no ε covers."
 )
 ENDED = {
@@ -59,10 +59,9 @@ def page(report: Mapping[str, Any], log: Sequence[str], *, date: str | None = No
     silo, consortium = report["silo"], report["consortium"]
     title = f"{silo}, a silo of {consortium}"
     made = date or datetime.date.today().isoformat()
-    size = f"{plural(report['rows'], 'row')} to train on, {plural(report['rounds'], 'round')}"
     content = [
         f"<h1>{text(title)}</h1>",
-        paragraph(f"{size} · {made}", "sub"),
+        paragraph(f"{plural(report['rounds'], 'round')} · {made}", "sub"),
         _box(report, log),
         _scores(report),
         _log(log),
@@ -152,16 +151,16 @@ def _scores(report: Mapping[str, Any]) -> str:
         + paragraph(OWN, "uncovered")
         + drawing(_bars(entries, kinds), "scores", caption)
         + table([f"on {part} rows", *(name for name, _ in entries)], rows)
-        + _chosen(report["chosen"])
+        + _chosen(report["chosen"], report["rows"])
     )
 
 
-def _chosen(words: str) -> str:
+def _chosen(words: str, rows: int) -> str:
     why = next((f": {said}" for start, said in ENDED.items() if words.startswith(start)), "")
     return paragraph(f"Its personal model, in the folder model/, is “{kind_of(words)}”{why}.") + (
         paragraph(
-            "It was chosen and trained on this silo's own rows, at no privacy cost. With few rows, "
-            "a small difference either way is mostly chance.",
+            f"It was trained on this silo's own {plural(rows, 'row')} and chosen by its own, at no "
+            "privacy cost. With few rows, a small difference either way is mostly chance.",
             "note",
         )
     )

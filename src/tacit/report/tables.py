@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tacit.privacy.guarantee import NOT_COVERED
 from tacit.report import kept
 from tacit.report.box import uncovered
 from tacit.report.comparison import Group, groups
@@ -33,6 +34,7 @@ from tacit.report.words import (
     NOTHING,
     count,
     delta_text,
+    label,
     plural,
     share,
     state,
@@ -59,8 +61,7 @@ def run_table(result: Mapping[str, Any]) -> Table:
     last = kept.bars(result)
     if last is not None:
         outer.add_row(last)
-    label = result["metrics"].get("label") or "not covered by the guarantee"
-    notes = Text(f"Scores: {label}.", style="dim")
+    notes = Text(f"Scores: {label(result)}.", style="dim")
     if guarantee.get("tuning") and kind.key != EXCHANGED.key:  # it says what ε covers
         notes.append(f"\nChoice: {guarantee['tuning']}.")
     if result.get("stopped"):
@@ -107,7 +108,7 @@ def _won(tasks: Comparison | None) -> list[str]:
 def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """Several results, one row for all runs that share everything but the seed."""
     made = groups(results)
-    said = f"Scores are {_label(made)}; mean ± standard deviation over seeds."
+    said = f"Scores are {NOT_COVERED}; mean ± standard deviation over seeds."
     shown = Table(
         box=box.SIMPLE_HEAD,
         caption=Text(f"{said} {CHOOSING} {_terms(made)}".strip()),
@@ -250,8 +251,3 @@ def _titled(kind: Score) -> str:
 
 def _losing(group: Group) -> str:
     return NOTHING if group.losing is None else f"{100 * group.losing:.0f} %"
-
-
-def _label(members: list[Group]) -> str:
-    labels = [group.first["metrics"].get("label") for group in members]
-    return next(filter(None, labels), "not covered by the guarantee")

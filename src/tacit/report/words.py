@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tacit.privacy.guarantee import delta_up
+from tacit.privacy.guarantee import NOT_COVERED, delta_up
 
 Colour = Literal["green", "amber", "red"]
 WEAK = 10.0
@@ -81,6 +81,11 @@ SHARED = State(
     "Hidden from the servers; no privacy between clients",
     5,
 )
+
+
+def label(result: Mapping[str, Any]) -> str:
+    """What stands beside every figure that was computed over several tasks without noise."""
+    return result["metrics"].get("label") or NOT_COVERED
 
 
 def state(guarantee: Mapping[str, Any]) -> State:

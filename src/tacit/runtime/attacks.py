@@ -15,8 +15,7 @@ from tacit.privacy import Booked, Ledger, Privacy
 from tacit.privacy.attack import Worlds, scores, stage, worst_worlds
 from tacit.privacy.channel import Channel
 from tacit.privacy.guesses import guess, told_apart
-from tacit.privacy.observer import moves
-from tacit.privacy.sampling import Poisson
+from tacit.privacy.observer import hides, moves
 from tacit.runtime.audited import Audit, Promised
 from tacit.runtime.canaries import WithCanaries
 from tacit.runtime.progress import Progress
@@ -28,8 +27,8 @@ FEWEST, MOST = 2000, 20_000
 """Runs, unless it is said how many."""
 ON_SHARES = 10
 """Times fewer where servers sum: each release is a protocol of its own."""
-COUPLED = 2.0**-10
-"""Clips by which others' contributions may differ between neighbours: rounding, and no more."""
+ROUNDING = 1e-9
+"""Clips that adding up in double precision may be off."""
 
 KNOWS_OTHERS = "the observer is all other tasks together, and knows what they sent and when"
 SECRET_COHORT = "the observer does not know whether the target was in a Poisson cohort"
@@ -40,9 +39,14 @@ COLLUDING = "all servers but one pool what they know, their noise included"
 
 
 def _assumed(channel: Channel, *more: str) -> tuple[str, ...]:
-    hidden = isinstance(channel.sampler, Poisson) and channel.sampler.rate < 1
     servers = (COLLUDING,) if channel.curator is not None else ()
-    return (KNOWS_OTHERS, SECRET_COHORT if hidden else PUBLIC_COHORT, ALL_RELEASES, *servers, *more)
+    return (
+        KNOWS_OTHERS,
+        SECRET_COHORT if hides(channel.sampler) else PUBLIC_COHORT,
+        ALL_RELEASES,
+        *servers,
+        *more,
+    )
 
 
 def coming(channel: Channel, rounds: int) -> Counter[Booked]:
@@ -97,7 +101,9 @@ def one_run(
     """The whole run, with canaries put in by fair coins."""
     rounds, length = simulation.rounds, simulation.contribution_size
     coins = np.random.default_rng(seed).random(canaries) < 0.5
-    channel = WithCanaries.of(simulation.channel, coins, length, privacy.neighbours, rounds)
+    channel = WithCanaries.of(
+        simulation.channel, coins, length, privacy.neighbours, rounds, simulation.device
+    )
     promised = Promised.of(coming(channel, rounds), privacy, channel.sampler)
     simulation.channel = channel
     with progress.rounds("one run with canaries", rounds) as on_round:
@@ -141,12 +147,12 @@ def neighbour(
     runs = runs or _runs(channel, 1)
     bound = _bound(channel, worlds, 1, runs, seed, privacy, confidence, progress)
     broken = ""
-    if others > COUPLED:
+    if others > 0:
         broken = (
             f"other tasks' contributions moved by {others:.3g} clips with one task's rows, and "
             "must not move at all"
         )
-    elif total > release.replaced + COUPLED:
+    elif total > release.replaced + ROUNDING:
         broken = f"the sum moved by {total:.3g} clips, and {release.replaced:.3g} are claimed"
     return Audit(
         "neighbour",
@@ -205,7 +211,7 @@ def _first_round(simulation: Simulation) -> Tensor:
     everyone = torch.arange(tasks, device=simulation.device)
     sent = torch.zeros(tasks, simulation.contribution_size)
     for chunk, _, contributions in simulation.trained(board, simulation._public(board), everyone):
-        sent[chunk.cpu()] = contributions.detach().float().cpu()
+        sent[chunk.tasks.cpu()] = contributions[: len(chunk.tasks)].float().cpu()
     return sent
 
 

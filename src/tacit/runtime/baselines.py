@@ -10,8 +10,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.local.batches import Batches, draw
+from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
+from tacit.local.chunks import widths_of
 from tacit.methods import FedAvg, OnBillboard, TrainedMethod
 from tacit.methods.linear import alone
 from tacit.metrics import Metrics
@@ -68,7 +69,8 @@ def exactly_alone(simulation: Simulation, tasks: Tensor | None = None) -> Metric
         return alone(model.kind, rows, rows[0].new_zeros(model.size))[0].to(model.start.dtype)
 
     def models(tasks: Tensor) -> tuple[Tensor, Tensor]:
-        batches = draw(simulation.federation.train, tasks, 1, None, 0)
+        rows = simulation.federation.train
+        batches = all_rows(rows, tasks, int(widths_of(rows.count(tasks)).max()))
         return vmap(one)(batches), model.buffers.expand(len(tasks), -1)
 
     return simulation.measure(simulation.test_part, tasks, personal=models)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tacit.federation import Rows
-from tacit.local.batches import Batches, draw
-from tacit.local.losses import ROW_LOSSES
+from tacit.local.batches import Batches, all_rows, draw
+from tacit.local.chunks import Chunk, chunks, widths_of
+from tacit.local.dropout import own_chance
 from tacit.local.objectives import OBJECTIVES, Anchor, squared_slope
 from tacit.local.recipes import ALONE, Candidate, Recipe
 from tacit.local.together import Together
@@ -55,8 +56,7 @@ class Bench:
         )
         self.judged = len(self._validation.y) > 0
         self._both = self._train.joined(self._validation) if self.judged else self._train
-        self._fold = _folds(self._both, simulation.randomness.key("personalise", 0))
-        self.chunk = max(1, simulation.chunk // 2)
+        self._fold = _folds(self._both, self.keys(0))
         model = simulation.model
         self._steps: dict[str, Together] = {
             name: model.traced.setdefault(("step", name), Together(self._step(name)))
@@ -64,6 +64,22 @@ class Bench:
         }
         fisher = Together(lambda _, own: squared_slope(model, *own))
         self._fisher: Together = model.traced.setdefault("fisher", fisher)
+
+    def spans(self, tasks: Tensor) -> list[Chunk]:
+        """These tasks in chunks: what one gets does not depend on the others in it."""
+        batch, simulation = self.method.batch, self.simulation
+        widths = widths_of(self._both.count(tasks)) if batch is None else batch
+        ragged, every = batch is None, float(len(simulation.federation))
+
+        def slots(width: int) -> int:  # an anchor and a model for each
+            return simulation.slots(width, ragged=ragged, models=2, expected=every)
+
+        return list(chunks(tasks, widths, slots))
+
+    def keys(self, number: int) -> Tensor:
+        """Each task's own key for one purpose of this step."""
+        randomness = self.simulation.randomness
+        return scramble(randomness.key("personalise", number), self.simulation.federation.keys)
 
     def stops(self, recipe: Recipe) -> list[int]:
         """After how many blocks a recipe is judged."""
@@ -74,15 +90,15 @@ class Bench:
         return sorted({max(1, round(total * 2.0 ** (k + 1 - STOPS))) for k in range(STOPS)})
 
     def cross_validated(
-        self, span: Tensor, recipes: Iterable[Recipe]
+        self, span: Chunk, recipes: Iterable[Recipe]
     ) -> tuple[list[Candidate], Tensor, Rows]:
         """Candidates, their losses [candidates, rows], and the rows: all of these tasks' own.
 
         Every row is judged by models that were trained without it.
         """
         recipes = list(recipes)
-        rows = evaluate.select(self._both, span)
-        fold = evaluate.select(Rows(self._fold, self._fold, self._both.offsets), span).x
+        rows = evaluate.select(self._both, span.filled)
+        fold = evaluate.select(Rows(self._fold, self._fold, self._both.offsets), span.filled).x
         candidates = [Candidate(r, stop) for r in recipes for stop in self.stops(r)]
         losses = rows.x.new_full((len(candidates), len(rows.y)), math.inf)
         for number in range(FOLDS):
@@ -96,26 +112,27 @@ class Bench:
         return candidates, losses, rows
 
     def validated(
-        self, span: Tensor, recipes: Iterable[Recipe], rivals: Iterable[Candidate]
+        self, span: Chunk, recipes: Iterable[Recipe], rivals: Iterable[Candidate]
     ) -> tuple[list[Candidate], Tensor, Rows]:
         """Recipes and their rivals on validation rows alone, which no model of the run has seen."""
-        rows = evaluate.select(self._validation, span)
+        rows = evaluate.select(self._validation, span.filled)
         found = [pair for r in recipes for pair in self._judge(span, r, self._train, rows)]
         for candidate, models in self._trained(span, set(rivals), self._train):
             found.append((candidate, self._row_losses(models, rows)))
         return [candidate for candidate, _ in found], torch.stack([loss for _, loss in found]), rows
 
-    def nothing_of_its_own(self, span: Tensor) -> Tensor:
+    def nothing_of_its_own(self, span: Chunk) -> Tensor:
         """Whether the method left a task nothing but the billboard (always, with FedAvg)."""
-        own, public = self.simulation.personal(span), self.simulation.newcomer(span)
+        some = span.filled
+        own, public = self.simulation.personal(some), self.simulation.newcomer(some)
         return (own[0] == public[0]).all(dim=1) & (own[1] == public[1]).all(dim=1)
 
-    def refit(self, span: Tensor, wanted: set[Candidate]) -> dict[Candidate, Models]:
+    def refit(self, span: Chunk, wanted: set[Candidate]) -> dict[Candidate, Models]:
         """These candidates trained on all rows of these tasks."""
         return dict(self._trained(span, wanted, self._both))
 
     def _trained(
-        self, span: Tensor, wanted: set[Candidate], rows: Rows
+        self, span: Chunk, wanted: set[Candidate], rows: Rows
     ) -> Iterator[tuple[Candidate, Models]]:
         for recipe in sorted({candidate.recipe for candidate in wanted}):
             stops = sorted(c.stop for c in wanted if c.recipe == recipe)
@@ -131,13 +148,13 @@ class Bench:
             return found
         method, rounds = self.method, self.simulation.rounds
         settings = (method.lr, method.batch, method.local_steps, method.halve_every, rounds)
-        key = (*settings, self.simulation.randomness.run_key, int(span[0]), *rest)
+        key = (*settings, self.simulation.randomness.run_key, int(span.tasks[0]), *rest)
         if key not in self._memo:
             self._memo[key] = list(found)
         return self._memo[key]
 
     def _judge(
-        self, span: Tensor, recipe: Recipe, train: Rows, judge: Rows
+        self, span: Chunk, recipe: Recipe, train: Rows, judge: Rows
     ) -> Iterator[tuple[Candidate, Tensor]]:
         """The recipe at each stop, with its losses on the rows to judge by."""
         lowest = waited = torch.zeros(0)
@@ -158,29 +175,31 @@ class Bench:
                 break
 
     def _path(
-        self, recipe: Recipe, span: Tensor, rows: Rows, stops: list[int]
+        self, recipe: Recipe, span: Chunk, rows: Rows, stops: list[int]
     ) -> Iterator[tuple[int, Models]]:
         """The models of this recipe at each of the stops."""
-        simulation = self.simulation
-        method, randomness = self.method, simulation.randomness
-        w, buffers = self._start(recipe, span)
+        method, some = self.method, span.filled
+        w, buffers = self._start(recipe, some)
         anchor = Anchor(w, buffers, w[:, :0])
         if recipe.objective == "ewc":
-            few = draw(rows, span, 1, FISHER_ROWS, randomness.key("personalise", 0))
+            few = draw(rows, some, 1, FISHER_ROWS, self.keys(0)[some])
             anchor = anchor._replace(fisher=self._diagonal(w, buffers, few))
         done = 0
         for stop in stops:
             for number in range(done, stop):
-                key = randomness.key("personalise", number + 1)
-                batches = draw(rows, span, BLOCK, method.batch, key)
+                keys = self.keys(number + 1)[some]
+                if method.batch is None:
+                    batches = all_rows(rows, some, span.width, BLOCK)
+                else:
+                    batches = draw(rows, some, BLOCK, method.batch, keys)
                 rate = method.lr
                 if recipe == ALONE and method.halve_every is not None:
                     rate *= 0.5 ** (number * BLOCK // method.local_steps // method.halve_every)
                 shared = tuple(w.new_tensor(value) for value in (recipe.strength, rate))
-                with simulation.layers_random("personalise", number):
-                    for k in range(BLOCK):
-                        own = (anchor, w, buffers, tuple(side[:, k] for side in batches))
-                        w, buffers = self._steps[recipe.objective](shared, own)
+                for k in range(BLOCK):
+                    step = tuple(side[:, k] for side in batches)
+                    own = (anchor, w, buffers, step, scramble(keys, k))
+                    w, buffers = self._steps[recipe.objective](shared, own)
             done = stop
             yield stop, (w, buffers)
 
@@ -198,8 +217,9 @@ class Bench:
         model, slope_of = self.simulation.model, OBJECTIVES[objective]
 
         def step(shared: tuple[Tensor, Tensor], own: Any) -> tuple[Tensor, Tensor]:
-            anchor, w, buffers, rows = own
-            slope, buffers = slope_of(model, anchor, shared, w, buffers, rows)
+            anchor, w, buffers, rows, key = own
+            with own_chance(key):
+                slope, buffers = slope_of(model, anchor, shared, w, buffers, rows)
             return w - shared[1] * slope, buffers
 
         return step
@@ -218,32 +238,30 @@ class Bench:
         if not len(rows.y):
             return rows.x.new_zeros(0)
         every = torch.arange(len(rows.offsets) - 1, device=simulation.device)
-        out = evaluate.outputs(
+        return evaluate.losses(
             simulation.model,
             lambda k: (models[0][k], models[1][k]),
             rows,
             every,
-            simulation.rows_at_once,
-            simulation.models_at_once,
+            simulation.seen_at_once,
         )
-        return ROW_LOSSES[simulation.federation.kind](out, rows.y)
 
 
 def gather(wanted: list[Candidate], made: dict[Candidate, Models]) -> Models:
     """Task i's row of the models of its own candidate."""
-    w, buffers = (torch.empty_like(side) for side in made[wanted[0]])
+    w, buffers = (torch.empty_like(side[: len(wanted)]) for side in made[wanted[0]])
     for candidate in set(wanted):
         mine = [i for i, other in enumerate(wanted) if other == candidate]
         w[mine], buffers[mine] = made[candidate][0][mine], made[candidate][1][mine]
     return w, buffers
 
 
-def _folds(rows: Rows, key: int) -> Tensor:
-    """The fold of every row: each task's rows, shuffled, take turns."""
+def _folds(rows: Rows, keys: Tensor) -> Tensor:
+    """The fold of every row: each task's rows, shuffled by its own key, take turns."""
     counts = rows.counts
     rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
     row = torch.arange(len(rank), device=counts.device) - rows.offsets[rank]
-    order = torch.argsort(scramble(key, rank, row))
+    order = torch.argsort(scramble(keys[rank], row))
     order = order[torch.argsort(rank[order], stable=True)]
     fold = torch.empty_like(row)
     fold[order] = row % FOLDS
@@ -252,7 +270,5 @@ def _folds(rows: Rows, key: int) -> Tensor:
 
 def _means(losses: Tensor, rows: Rows) -> Tensor:
     """Mean of each task's rows; not finite counts as worst."""
-    counts = rows.counts
-    rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    total = losses.new_zeros(len(counts)).index_add_(0, rank, losses)
-    return torch.nan_to_num(total / counts.clamp(min=1), nan=math.inf)
+    total = torch.segment_reduce(losses, "sum", offsets=rows.offsets)
+    return torch.nan_to_num(total / rows.counts.clamp(min=1), nan=math.inf)

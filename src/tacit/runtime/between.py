@@ -28,7 +28,8 @@ from torch.func import vmap
 
 from tacit.errors import TacitError
 from tacit.federation import Federation
-from tacit.local.batches import Batches, draw
+from tacit.local.batches import Batches, all_rows
+from tacit.local.chunks import chunks, slots_for, widths_of
 from tacit.methods.linear import CENTRE, ridge
 from tacit.privacy import Everyone, Guarantee, Ledger, Privacy, guarantee
 from tacit.privacy.gram import released_gram
@@ -77,7 +78,7 @@ def between_tasks(
         raise TacitError(f"clip={clip!r}: a positive number is needed")
     if privacy is not None and seed is None and out is None:
         raise TacitError("the ledger of a private release must survive: pass out=... (a folder)")
-    models = _models(federation).double()
+    models = _models(federation)
     randomness = Randomness.of(seed)
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)
@@ -100,5 +101,10 @@ def _models(federation: Federation) -> Tensor:
     def one(batches: Batches) -> Tensor:
         return ridge(federation.kind, batches, size)
 
-    spans = torch.arange(len(federation)).split(CHUNK)
-    return torch.cat([vmap(one)(draw(federation.train, span, 1, None, 0)) for span in spans])
+    rows, every, many = federation.train, torch.arange(len(federation)), len(federation)
+    models = torch.empty(many, size, dtype=torch.float64)
+    slots = slots_for(many, many, CHUNK, ragged=True)
+    for chunk in chunks(every, widths_of(rows.counts), lambda width: slots):
+        solved = vmap(one)(all_rows(rows, chunk.filled, chunk.width))
+        models[chunk.tasks] = solved[: len(chunk.tasks)]
+    return models

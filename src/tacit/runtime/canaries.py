@@ -42,6 +42,8 @@ class WithCanaries(Channel):
     """Of a contribution."""
     neighbours: Neighbours = "add-remove"
     rounds: int = 0
+    device: torch.device | str = "cpu"
+    """Where contributions are."""
     scores: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """For each canary: the log odds of its coin, after all releases so far."""
     members: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -49,7 +51,13 @@ class WithCanaries(Channel):
 
     @classmethod
     def of(
-        cls, channel: Channel, coins: np.ndarray, length: int, neighbours: Neighbours, rounds: int
+        cls,
+        channel: Channel,
+        coins: np.ndarray,
+        length: int,
+        neighbours: Neighbours,
+        rounds: int,
+        device: torch.device,
     ) -> WithCanaries:
         """A run's channel whose sampler counts the canaries among its tasks already."""
         canaries, curator = len(coins), channel.curator
@@ -64,6 +72,7 @@ class WithCanaries(Channel):
             given["curator"] = dataclasses.replace(every, names=names)
         given |= {"tasks": channel.tasks + canaries, "canaries": canaries, "coins": coins}
         given |= {"length": length, "neighbours": neighbours, "rounds": rounds}
+        given |= {"device": device}
         return cls(**given, scores=np.zeros(canaries))
 
     @property
@@ -82,7 +91,8 @@ class WithCanaries(Channel):
         for numbers in self.chunks(here):
             one, other = self.sent(round, numbers)
             sends = torch.where(torch.from_numpy(self.coins[numbers]).unsqueeze(1), one, other)
-            collection.add(sends * self.unit, torch.from_numpy(numbers + self.real))
+            whose = torch.from_numpy(numbers + self.real).to(self.device)
+            collection.add((sends * self.unit).to(self.device), whose)
         return Watched(self, collection, round)
 
     def sent(self, round: int, canaries: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -108,7 +118,7 @@ class WithCanaries(Channel):
         return one, other if self.neighbours == "replace" else np.zeros_like(other)
 
     def chunks(self, canaries: np.ndarray) -> list[np.ndarray]:
-        size = max(1, self.length, self.bounded_size(self.length))
+        size = max(self.length, self.place.size(self.length))
         most = max(1, NUMBERS // size)
         return [canaries[at : at + most] for at in range(0, len(canaries), most)]
 
@@ -130,9 +140,11 @@ class Watched(Collection):
         self._known = silent.open(round, channel.rounds)
         self._clip = channel.unit
 
-    def add(self, contributions: Tensor, tasks: Tensor | None = None) -> None:
-        self._inner.add(contributions, tasks)
-        self._known.add(contributions, tasks)
+    def add(
+        self, contributions: Tensor, tasks: Tensor | None = None, count: int | None = None
+    ) -> None:
+        self._inner.add(contributions, tasks, count)
+        self._known.add(contributions, tasks, count)
 
     def publishable(self, size: int) -> Tensor:
         published = self._inner.publishable(size)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tacit.exchange import Answer, Uploads, mixed, reveals
 from tacit.federation import Federation
-from tacit.local.batches import Batches, draw
+from tacit.local.batches import Batches, all_rows
+from tacit.local.chunks import widths_of
 from tacit.local.together import Together
 from tacit.methods.base import Board, State
 from tacit.methods.exchange import ExchangeMethod
@@ -51,9 +52,9 @@ class Exchange(Simulation):
         cohort = cohort[self._since[cohort] <= board.round]
         public, trained = self._public(board), []
         vectors = self._room(len(cohort))
-        for tasks, states, sent in self.trained(board, public, cohort):
+        for (tasks, *_), states, sent in self.trained(board, public, cohort):
             begin = sum(len(some) for some, _ in trained)
-            vectors[begin : begin + len(tasks)] = sent
+            vectors[begin : begin + len(tasks)] = sent[: len(tasks)]
             trained.append((tasks, states))
         if not trained:
             return dataclasses.replace(board, round=board.round + 1)
@@ -137,7 +138,8 @@ class Exchange(Simulation):
     def _judged(self, tasks: Tensor) -> Batches:
         """All validation rows of these tasks as one batch, if clients judge with them."""
         if self.method.judges:
-            return draw(self.federation.validation, tasks, 1, None, 0)
+            rows = self.federation.validation
+            return all_rows(rows, tasks, int(widths_of(rows.count(tasks)).max()))
         none = torch.zeros(len(tasks), 0, device=self.device)
         return Batches(none, none, none)
 

@@ -194,8 +194,7 @@ def predict(
         lambda k: personal(present_on[k]),
         sorted_rows,
         torch.arange(len(present), device=device),
-        ROWS_AT_ONCE,
-        max(1, MODEL_BYTES // (4 * model.size)),
+        lambda width: min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size)),
     )
     if federation.kind == "regression" and federation.target_scale is not None:
         scale = federation.target_scale

@@ -21,10 +21,12 @@ import torch
 from torch import Tensor
 
 from tacit.local.choose import choose
+from tacit.local.chunks import Chunk
 from tacit.local.recipes import ALONE, RECIPES, Candidate, Personalise, Recipe
 from tacit.local.threads import threads_for
 from tacit.metrics import Metrics, evaluate_rows
 from tacit.runtime.bench import Bench, Memo, Models, gather
+from tacit.runtime.evaluate import rows_of
 from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import Store
@@ -92,27 +94,32 @@ def personalise(
         )
     bench = Bench(simulation, recipes, memo)
     everyone = torch.arange(len(federation), device=simulation.device)
-    spans = (everyone if tasks is None else tasks).split(bench.chunk)
-    outputs = []
+    spans = bench.spans(everyone if tasks is None else tasks)
+    rows = federation.part(simulation.test_part)
+    outputs: Tensor | None = None
+    chosen: dict[int, str] = {}
     title = "personal models" if mode != "none" else "for comparison: alone"
     with progress.rounds(title, len(spans)) as on_round:
         for number, span in enumerate(spans):
-            with threads_for(simulation.in_flight):
+            with threads_for(simulation.in_flight(span), len(span.filled)):
                 picks = _pick(bench, span, mode)
                 wanted = set(picks.alone if alone else ()) | set(picks.kept)
                 made = bench.refit(span, wanted)
             if done._store is not None:
                 w, buffers = gather(picks.kept, made)
-                done._store.put(span, {"w": w, "buffers": buffers})
+                done._store.put(span.tasks, {"w": w, "buffers": buffers})
                 done._store.settle(simulation.board, {}, save=True)
-                done.chosen += map(str, picks.kept)
+                chosen |= dict(zip(span.tasks.tolist(), map(str, picks.kept), strict=True))
             if alone:
-                outputs.append(_outputs(simulation, span, gather(picks.alone, made)))
+                found = _outputs(simulation, span.tasks, gather(picks.alone, made))
+                if outputs is None:
+                    outputs = found.new_zeros(len(rows.y), *found.shape[1:])
+                outputs[rows_of(rows, span.tasks)[0]] = found
             on_round(number + 1, {})
-    if outputs:
-        rows = federation.part(simulation.test_part)
+    done.chosen = [chosen[task] for task in sorted(chosen)]
+    if outputs is not None:
         done.alone = evaluate_rows(
-            federation.kind, torch.cat(outputs), rows, federation.target_scale, federation.heads
+            federation.kind, outputs, rows, federation.target_scale, federation.heads
         )
     return done
 
@@ -125,48 +132,51 @@ class _Picks:
     alone: list[Candidate]
 
 
-def _pick(bench: Bench, span: Tensor, mode: Personalise) -> _Picks:
-    key = bench.simulation.randomness.key("personalise", 0)
+def _pick(bench: Bench, span: Chunk, mode: Personalise) -> _Picks:
+    keys, many, device = bench.keys(0)[span.filled], len(span.filled), span.filled.device
     if not bench.judged:  # no validation rows: only training alone can have been asked for
         last = Candidate(ALONE, bench.stops(ALONE)[-1])
-        return _Picks([], [last] * len(span))
+        return _Picks([], [last] * len(span.tasks))
     anew = [recipe for recipe in bench.recipes if recipe.start != "own"]
     kept: list[Candidate] = []
     alone: list[Candidate] = []
     if anew:
         candidates, losses, rows = bench.cross_validated(span, anew)
-        single = torch.tensor([c.recipe == ALONE for c in candidates], device=span.device)
-        safe = single.unsqueeze(1).expand(-1, len(span))
+        single = torch.tensor([c.recipe == ALONE for c in candidates], device=device)
+        safe = single.unsqueeze(1).expand(-1, many)
         if single.any():
             only = safe & False
-            best = choose(losses[single], rows.offsets, only[single], span, key)
+            best = choose(losses[single], rows.offsets, only[single], keys)
             own = [c for c in candidates if c.recipe == ALONE]
             alone = [own[k] for k in best.tolist()]
         if mode == "best":
-            best = choose(losses, rows.offsets, safe, span, key)
+            best = choose(losses, rows.offsets, safe, keys)
             kept = [candidates[k] for k in best.tolist()]
     mine = [recipe for recipe in bench.recipes if recipe.start == "own"]
-    settled = bench.nothing_of_its_own(span).tolist() if kept else [False] * len(span)
+    settled = bench.nothing_of_its_own(span).tolist() if kept else [False] * many
     if mine and not all(settled):
         # What the cross-validation preferred is judged once more, beside the own model.
         candidates, losses, rows = bench.validated(span, mine, kept)
-        safe = torch.tensor([[c == k for k in kept] for c in candidates], device=span.device)
+        safe = torch.tensor([[c == k for k in kept] for c in candidates], device=device)
         if not kept:
-            safe = torch.zeros(len(candidates), len(span), dtype=torch.bool, device=span.device)
-        own = torch.tensor([c.recipe.start == "own" for c in candidates], device=span.device)
+            safe = torch.zeros(len(candidates), many, dtype=torch.bool, device=device)
+        own = torch.tensor([c.recipe.start == "own" for c in candidates], device=device)
         rivals = own.unsqueeze(1) | safe
         per_row = torch.repeat_interleave(rivals, rows.counts, dim=1)
         losses = torch.where(per_row, losses, torch.inf)
-        best = choose(losses, rows.offsets, safe, span, key, least_rows=FEW_ROWS).tolist()
+        best = choose(losses, rows.offsets, safe, keys, least_rows=FEW_ROWS).tolist()
         kept = [kept[i] if settled[i] else candidates[k] for i, k in enumerate(best)]
-    return _Picks(kept, alone)
+    return _Picks(kept[: len(span.tasks)], alone[: len(span.tasks)])
 
 
-def _outputs(simulation: Simulation, span: Tensor, models: Models) -> Tensor:
-    """Of these models on the rows that scores are computed from; `span` is in order."""
+def _outputs(simulation: Simulation, tasks: Tensor, models: Models) -> Tensor:
+    """Of these tasks' models on the rows that scores are computed from."""
+    place = torch.empty(len(simulation.federation), dtype=torch.int64, device=tasks.device)
+    place[tasks] = torch.arange(len(tasks), device=tasks.device)
     w, buffers = models
-    part, first = simulation.test_part, span[0]
-    return simulation.outputs(part, span, lambda k: (w[k - first], buffers[k - first]))
+    return simulation.outputs(
+        simulation.test_part, tasks, lambda k: (w[place[k]], buffers[place[k]])
+    )
 
 
 __all__ = ["RECIPES", "Personalise", "Personalised", "Recipe", "personalise"]

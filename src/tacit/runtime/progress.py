@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from tacit.privacy import NOT_COVERED
+
 OnRound = Callable[[int, dict[str, Any]], None]
 
 
@@ -48,7 +50,7 @@ class Bar:
 
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(),
@@ -58,8 +60,8 @@ class Bar:
 
             def on_round(round: int, point: dict[str, Any]) -> None:
                 loss, epsilon = point.get("loss"), point.get("epsilon")
-                parts = [f"loss {loss:.4g}" if loss is not None else ""]
-                parts += [f"ε {epsilon:.3g}" if epsilon is not None else ""]
+                parts = [f"ε {epsilon:.3g}" if epsilon is not None else ""]
+                parts += [f"loss {loss:.4g} ({NOT_COVERED})" if loss is not None else ""]
                 bars.update(bar, completed=round, state="  ".join(filter(None, parts)))
 
             yield on_round

@@ -58,8 +58,11 @@ class Run:
             seeded=config["seed"] is not None,
             assumptions=(*federation.assumptions, *public),
             leaks=federation.leaks,
-            # Models that a task went on training are its own again, and public no longer.
-            personal_is_public=simulation.method.personal_is_public and not personalised.chosen,
+            # Models that a task went on training are its own again, and public no longer; and what
+            # a task scaled its rows with goes along with its model, without noise.
+            personal_is_public=simulation.method.personal_is_public
+            and not personalised.chosen
+            and not federation.own_scaling,
             curator=simulation.curated,
             refuted=WISHART_REFUTED if channel.printed is not None else "",
         )
@@ -94,6 +97,7 @@ class Run:
             "part": self.part,
             "label": NOT_COVERED,
             "dropped_contributions": self.simulation.channel.dropped,
+            "diverged": self.diverged,
             "personal_models": self.personalised.to_json(self.federation.names),
             "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
             **own,
@@ -110,6 +114,11 @@ class Run:
         }
         several = {key: plain[key] for key in ("per_label", "per_head") if plain[key] is not None}
         return {"overall": plain["overall"], "per_task": named, **several}
+
+    @property
+    def diverged(self) -> list[str]:
+        """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
+        return [self.federation.names[k] for k in self.simulation.diverged.nonzero().squeeze(1)]
 
     @property
     def exchange(self) -> dict[str, Any] | None:
@@ -135,7 +144,12 @@ class Run:
         return predict(self.federation, self.simulation.model, self.models, x, tasks)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of result.json."""
+        """The content of result.json.
+
+        What was computed over tasks without noise has a label beside it: `label` is about all of
+        its object, `x_label` about `x` beside it (`rows_label` also about the smallest and largest
+        task).
+        """
         import tacit
 
         counts = self.federation.train.counts
@@ -151,16 +165,19 @@ class Run:
             "federation": {
                 "source": self.federation.source,
                 "tasks": len(self.federation),
-                "rows": parts,
                 "kind": self.federation.kind,
                 "features": list(self.federation.features),
                 "labels": list(self.federation.labels),
                 "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
+                "rows_label": NOT_COVERED,
+                "rows": parts,
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },
+            "exchange_label": NOT_COVERED,
             "exchange": self.exchange,
             "config": self.config,
+            "timing_label": NOT_COVERED,
             "timing": self.timing,
             "stopped": self.simulation.stopped,
         }

@@ -6,7 +6,6 @@ work and the memory grow with the cohort, not with the number of tasks.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
@@ -16,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._pytree import tree_map
 
 from tacit import metrics
 from tacit.errors import TacitError
-from tacit.federation import Federation, Part
-from tacit.local.batches import Batches, draw, round_up
+from tacit.federation import Federation, Part, Rows
+from tacit.local.batches import Batches, all_rows, draw
+from tacit.local.chunks import SLOTS, Chunk, chunks, slots_for, widths_of
+from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
 from tacit.local.together import Together, fixed
@@ -29,9 +29,10 @@ from tacit.methods.base import Board, Method, OnBillboard, RelatedMethod, State
 from tacit.methods.server import Server
 from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
-from tacit.randomness import Randomness
+from tacit.randomness import Randomness, scramble
 from tacit.relation import Relation
 from tacit.runtime import evaluate
+from tacit.runtime.alone import trained_alone
 from tacit.runtime.store import Store
 
 CURVE_POINTS = 20
@@ -40,14 +41,12 @@ CURVE_TASKS = 1000
 SAVE_EVERY_SECONDS = 1.0
 CPU_CHUNK_BYTES = 32 << 20
 """Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
-
+GPU_SHARE = 8
+"""One chunk takes this part of a GPU's memory: of all of it, not of what other data leave free."""
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer."""
 TRACED_SIZE = 1 << 19
 """Larger models spend their time in their operations, not between them."""
-WORTH_MAPPING = 4
-"""With fewer tasks in a chunk, a CPU is faster with one after another (by half, for SegNet)."""
-
 OnRound = Callable[[int, dict[str, Any]], None]
 Public = tuple[dict[str, Tensor], Any, Any]
 """The billboard as tensors, in the order of `Board`'s fields."""
@@ -80,14 +79,18 @@ class Simulation:
         self._holds, self._per_holder = self._heads()
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
+        self.diverged = torch.zeros(len(federation), dtype=torch.bool, device=device)
+        """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
+        self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self.stopped: str | None = None
-        # One task in a round is not worth it: tracing takes as long as hundreds of its steps.
+        # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
         traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
         together = Together(self._client, trace=traced, single=method.channel != "billboard")
         if traced:  # for further runs with this model; it holds on to this one
             together = model.traced.setdefault(("client", method), together)
         self._clients: Together = together
-        self.contribution_size, self.chunk, self.in_flight = self._rehearse()
+        self._at_most = None if trace else 1
+        self.contribution_size = self._rehearse()
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
         size, moments = self.contribution_size, channel.moments
@@ -124,8 +127,7 @@ class Simulation:
                 self.stopped = f"validation loss did not improve for {patience} evaluations"
                 break
             try:
-                with threads_for(self.in_flight):
-                    self.board = self._round(self.board)
+                self.board = self._round(self.board)
             except BudgetSpent as reason:
                 self.stopped = str(reason)
                 break
@@ -136,24 +138,37 @@ class Simulation:
             saved = time.monotonic() if save else saved
         if self.method.settles:
             self._settle()
+        self._rescue()
+
+    def _rescue(self) -> None:
+        """Tasks that could not be trained end with the best model that they find alone."""
+        tasks = self.diverged.nonzero().squeeze(1)
+        if len(tasks) and not self.method.personal_is_public:
+            place = torch.full_like(self.diverged, -1, dtype=torch.int64)
+            place[tasks] = torch.arange(len(tasks), device=self.device)
+            self._rescued = (place, *trained_alone(self, tasks))
 
     def _settle(self) -> None:
         """Every task's own step after the last round: nothing leaves it any more."""
         public = self._public(self.shown)
         everyone = torch.arange(len(self.federation), device=self.device)
-        with threads_for(self.in_flight):
-            for tasks in self._chunks(everyone):
-                self.store.put(tasks, self.settled(public, tasks))
+        for tasks, states in self.settled(public, everyone):
+            self.store.put(tasks, states)
         self.store.settle(self._saved, self._notes, save=True)
 
-    def settled(self, public: Public, tasks: Tensor) -> State:
+    def settled(self, public: Public, tasks: Tensor) -> Iterator[tuple[Tensor, State]]:
         """The states of these tasks after their own step with the last billboard."""
         settle: Together = self.model.traced.setdefault(
             ("settle", self.method), Together(self._settled, trace=False)
         )
-        batches, places = draw(self.federation.train, tasks, 1, None, 0), self._places[tasks]
-        states = self.store.take(tasks, self._newcomers(public, places))
-        return settle(public, (states, batches, places))
+        train = self.federation.train
+        for chunk in self.chunks(tasks, train, None):
+            batches, places = all_rows(train, chunk.filled, chunk.width), self._places[chunk.filled]
+            before = self.store.take(chunk.filled, self._newcomers(public, places))
+            with threads_for(self.in_flight(chunk), len(chunk.filled)):
+                after = settle(public, (before, batches, places))
+            after, _ = self._sound(chunk, before, after)
+            yield chunk.tasks, self._first(chunk, after)
 
     @property
     def careful(self) -> bool:
@@ -179,6 +194,7 @@ class Simulation:
             "curve": self.curve,
             "dropped": self.channel.dropped,
             "clip": self.channel.clip if math.isfinite(self.channel.clip) else None,
+            "diverged": self.diverged.nonzero().squeeze(1).tolist(),
         }
 
     def resume(self) -> None:
@@ -192,6 +208,7 @@ class Simulation:
             self._restore(board.tensors)
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
             self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
+            self.diverged[notes.get("diverged", [])] = True
             self._remember(notes)
 
     def _remember(self, notes: dict[str, Any]) -> None:
@@ -216,25 +233,52 @@ class Simulation:
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
         """Have the cohort train, and hand on what it contributes."""
-        for tasks, states, contributions in self.trained(board, public, cohort):
+        for chunk, states, contributions in self.trained(board, public, cohort):
             if collection is not None:
-                collection.add(contributions, tasks)
-            self.store.put(tasks, states)
+                collection.add(contributions, chunk.filled, len(chunk.tasks))
+            self.store.put(chunk.tasks, states)
 
     def trained(
         self, board: Board, public: Public, cohort: Tensor
-    ) -> Iterator[tuple[Tensor, State, Tensor]]:
-        """The client steps of a cohort, chunk by chunk: tasks, their states, what they send."""
-        method, key = self.method, self.randomness.key("batches", board.round)
-        for number, tasks in enumerate(self._chunks(cohort)):
-            filled = torch.cat([tasks, tasks[:1].expand(round_up(len(tasks)) - len(tasks))])
-            batches = draw(self.federation.train, filled, method.steps, method.rows, key)
-            places, holds = self._places[filled], self._holds[filled]
-            states = self.store.take(filled, self._newcomers(public, places))
-            with self.layers_random("layers", board.round, number):
-                results = self._clients(public, (states, batches, places, holds))
-            states, sent = tree_map(lambda value: value[: len(tasks)], results)  # noqa: B023
-            yield tasks, states, sent
+    ) -> Iterator[tuple[Chunk, State, Tensor]]:
+        """The client steps of a cohort: chunks, their tasks' states, and what is sent.
+
+        What fills a chunk is still among what is sent: it is bounded with the others, in the shape
+        that every chunk has, and left out of the sum.
+        """
+        method, train, keys = self.method, self.federation.train, self.federation.keys
+        shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
+        for chunk in self.chunks(cohort, train, method.rows):
+            some = chunk.filled
+            if method.rows is None:
+                batches = all_rows(train, some, chunk.width, method.steps)
+            else:
+                own = scramble(shuffle, keys[some])
+                batches = draw(train, some, method.steps, method.rows, own)
+            places, holds, own = self._places[some], self._holds[some], scramble(chance, keys[some])
+            states = self.store.take(some, self._newcomers(public, places))
+            with threads_for(self.in_flight(chunk), len(some)):
+                after, sent = self._clients(public, (states, batches, places, holds, own))
+            after, sent = self._sound(chunk, states, after, sent)
+            yield chunk, self._first(chunk, after), sent
+
+    def _sound(
+        self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
+    ) -> tuple[State, Tensor]:
+        """A task whose training diverged keeps the state that it had, and sends nothing finite.
+
+        Whoever takes what is sent drops and counts that.
+        """
+        values = [*after.values(), *(() if sent is None else (sent,))]
+        sound = torch.stack([value.isfinite().all(dim=1) for value in values]).all(dim=0)
+        self.diverged[chunk.filled] |= ~sound
+        sound = sound.unsqueeze(1)
+        kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
+        return kept, torch.where(sound, values[-1], torch.nan)
+
+    def _first(self, chunk: Chunk, states: State) -> State:
+        """Without what fills the chunk."""
+        return {name: value[: len(chunk.tasks)] for name, value in states.items()}
 
     def _public(self, board: Board) -> Public:
         noise = torch.tensor(self.channel.noise_at(min(board.round, self.rounds - 1)))
@@ -256,12 +300,13 @@ class Simulation:
         return self._fresh(public, places if self.channel.relation is not None else places[0])
 
     def _client(
-        self, public: Public, own: tuple[State, Batches, Tensor, Tensor]
+        self, public: Public, own: tuple[State, Batches, Tensor, Tensor, Tensor]
     ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
-        state, batches, place, holds = own
+        state, batches, place, holds, key = own
         board = self._read(Board(*public), place)
-        state, sent = self.method.client(self.model, board, state, batches)
+        with own_chance(key):
+            state, sent = self.method.client(self.model, board, state, batches)
         if self._per_holder is not None and len(sent) == self.model.size:
             # About heads that it does not work on, a task has nothing to say.
             sent = sent * self.model.spread(sent.new_ones(()), holds)
@@ -272,34 +317,43 @@ class Simulation:
         board = self._read(Board(*public), place)
         return self.method.settle(self.model, board, state, batches)
 
-    def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
-        if self.method.rows is None and len(cohort) > self.chunk:
-            # Full batches are padded to the largest task of a chunk: keep equals together.
-            cohort = cohort[torch.argsort(self.federation.train.count(cohort), stable=True)]
-        return iter(cohort.split(self.chunk)) if len(cohort) else iter(())
+    def chunks(self, tasks: Tensor, rows: Rows, batch: int | None) -> Iterator[Chunk]:
+        """These tasks in chunks whose shape says nothing about the others (`local.chunks`)."""
+        widths = widths_of(rows.count(tasks)) if batch is None else batch
+        return chunks(tasks, widths, lambda width: self.slots(width, ragged=batch is None))
 
-    @contextlib.contextmanager
-    def layers_random(self, purpose: str, round: int, chunk: int = 0) -> Iterator[None]:
-        """Dropout draws from torch's default generators: give them this round's key, put back."""
-        cuda = [self.device] if self.device.type == "cuda" else []
-        key = (self.randomness.key(purpose, round) + chunk) % 2**63
-        with torch.random.fork_rng(devices=cuda):
-            torch.default_generator.manual_seed(key)
-            if cuda:
-                torch.cuda.default_generators[self.device.index or 0].manual_seed(key)
-            yield
+    def slots(
+        self, width: int, *, ragged: bool, models: int = 1, expected: float | None = None
+    ) -> int:
+        """How many tasks with so many rows are computed at a time.
 
-    def _rehearse(self) -> tuple[int, int, int]:
+        `expected` tasks take part (by default as many as the sampler draws), with so many models.
+        """
+        if self._at_most is not None:
+            return self._at_most
+        method, of = self.method, len(self.federation)
+        expected = self.channel.sampler.expected(of) if expected is None else expected
+        row = max(1, math.prod(self.federation.input_shape)) * method.steps + self._activations
+        numbers = models * (width * row + method.workspace(width, self.model.size))
+        limit = chunk_bytes(self.device) // (4 * numbers)
+        if self.method.channel != "billboard" and limit < SLOTS and self.device.type == "cpu":
+            return 1  # see `Together`, `single`: nobody is promised anything
+        return slots_for(expected, of, limit, ragged=ragged)
+
+    def in_flight(self, chunk: Chunk) -> int:
+        """How many numbers a local step of this chunk has in work."""
+        row = max(1, math.prod(self.federation.input_shape))
+        return len(chunk.filled) * chunk.width * (row + self._activations)
+
+    def _rehearse(self) -> int:
         """Try the model and the method on blank rows, so that errors come before work.
 
-        Returns the length of a contribution, how many tasks fit into a chunk, and how many numbers
-        a local step of a chunk has in flight.
+        Returns the length of a contribution.
         """
         method, train = self.method, self.federation.train
-        rows = method.rows or int(train.counts.max())
         few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
         y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:]).clone()
-        activations = self._activations = self.model.check(few, y, self.federation.outputs)
+        self._activations = self.model.check(few, y, self.federation.outputs)
         place = self._places[:1].expand(2, -1)
         fresh = method.state(self.model, self._read(self.board, self._places[0]))
         blank = Batches(
@@ -308,32 +362,30 @@ class Simulation:
             torch.full((2, method.steps, 2), 0.5, device=self.device),
         )
         stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
-        public = self._public(self.board)
-        with self.layers_random("layers", 0):
-            states, sent = self._clients.rehearse(
-                public, (stacked, blank, place, self._holds[:1].expand(2, -1))
-            )
+        public, keys = self._public(self.board), torch.zeros_like(self.federation.keys[:1])
+        states, sent = self._clients.rehearse(
+            public, (stacked, blank, place, self._holds[:1].expand(2, -1), keys.expand(2))
+        )
         if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
             raise TacitError(
                 f"{type(method).__name__}.client returns a state of another shape than `state`"
             )
         if sent.ndim != 2:
             raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
-        row = max(1, few[0].numel())
-        work = method.workspace(rows, self.model.size)
-        task_bytes = 4 * (rows * (row * method.steps + activations) + work)
-        chunk = max(1, chunk_bytes(self.device) // task_bytes)
-        if chunk < WORTH_MAPPING and self.device.type == "cpu" and method.channel != "billboard":
-            chunk = 1  # see `Together`, `single`
-        cohort = max(1, round(self.channel.sampler.expected(len(self.federation))))
-        return sent.shape[1], chunk, min(chunk, cohort) * rows * (row + activations)
+        return sent.shape[1]
 
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
         places = self._places[tasks]
-        return self._models(
+        w, buffers = self._models(
             self.store.take(tasks, self._newcomers(self._public(self.shown), places)), places
         )
+        if self._rescued is None:
+            return w, buffers
+        place, own_w, own_buffers = self._rescued
+        mine = place[tasks]
+        alone = (mine >= 0).unsqueeze(1)
+        return torch.where(alone, own_w[mine], w), torch.where(alone, own_buffers[mine], buffers)
 
     def newcomer(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What the billboard alone gives these tasks: the model of one that never took part."""
@@ -378,20 +430,12 @@ class Simulation:
     ) -> Tensor:
         """Raw outputs of every task's own model on its own rows."""
         rows, models = self.federation.part(part), personal or self.personal
-        return evaluate.outputs(
-            self.model, models, rows, tasks, self.rows_at_once, self.models_at_once
-        )
+        return evaluate.outputs(self.model, models, rows, tasks, self.seen_at_once)
 
-    @property
-    def rows_at_once(self) -> int:
-        """How many rows are predicted at a time."""
-        row_bytes = 4 * (math.prod(self.federation.input_shape) + 64 + self._activations)
-        return max(1, chunk_bytes(self.device) // row_bytes)
-
-    @property
-    def models_at_once(self) -> int:
-        """How many models predict at a time: they are copied out of the table, and stacked."""
-        return max(1, chunk_bytes(self.device) // (12 * self.model.size))
+    def seen_at_once(self, width: int) -> int:
+        """How many models predict at a time, each on so many rows."""
+        row = math.prod(self.federation.input_shape) + 64 + self._activations
+        return chunk_bytes(self.device) // (4 * max(width * row, 3 * self.model.size))
 
     @property
     def test_part(self) -> Part:
@@ -448,4 +492,7 @@ def _no_better_for(curve: list[dict[str, Any]]) -> int:
 
 
 def chunk_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else CPU_CHUNK_BYTES
+    """Working memory of one chunk: a property of the machine, never of the data."""
+    if device.type != "cuda":
+        return CPU_CHUNK_BYTES
+    return torch.cuda.get_device_properties(device).total_memory // GPU_SHARE

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from tacit.privacy.curator import Curated
+from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness
 from tacit.secure.job import Servers
-from tacit.secure.summing import Grid, SeededSum, SumJob
+from tacit.secure.summing import SeededSum, SumJob
 
-LONGEST = 1 - 2.0**-20
-"""Vectors are brought to this length at most: rounding in double precision cannot pass 1."""
 BOUND = "one honest server's rounded Gaussian noise alone"
 
 
@@ -31,19 +30,17 @@ class SecureSum:
     simulated: bool = True
 
     @property
-    def louder(self) -> float:
-        """All servers' noise over that of the one that is booked."""
-        return math.sqrt(self.servers)
-
-    @property
     def about(self) -> Curated:
         return curated(self.servers, simulated=self.simulated)
+
+    def grid(self, noise: float) -> Grid:
+        return Grid.of(len(self.names), self.servers, noise)
 
     def sealed(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> SealedSum:
-        """Have the servers sum these tasks' vectors; all others hand in zeros."""
-        grid = Grid.of(len(self.names), self.servers, noise)
+        """Have the servers sum these tasks' integers; all others hand in zeros."""
+        grid = self.grid(noise)
         public: dict[str, Any] = {
             "servers": self.servers,
             "clients": self.names,
@@ -57,7 +54,7 @@ class SecureSum:
             if self.randomness.secret
             else SeededSum(**public, randomness=self.randomness, round=round)
         )
-        secret_of = _Secrets(self.names, vectors, size, grid)
+        secret_of = _Secrets(self.names, vectors, size)
         return SealedSum(job, grid, self.where.run(job, secret_of).opened)
 
 
@@ -78,44 +75,27 @@ class SealedSum:
         }  # fmt: skip
 
     def open(self) -> np.ndarray:
-        """The noisy sum, in clips. This is the release: book it first."""
-        return self.__job.combine(self.__shares) / self.__grid.steps
+        """The noisy sum, in steps of the grid. This is the release: book it first."""
+        return self.__job.combine(self.__shares)
 
 
 class _Secrets(Mapping[str, np.ndarray]):
-    """What each task hands in, made when it does; all but the cohort share one vector of zeros."""
+    """What each task hands in; all but the cohort share one vector of zeros."""
 
     def __init__(
-        self, names: tuple[str, ...], vectors: Mapping[int, np.ndarray], size: int, grid: Grid
+        self, names: tuple[str, ...], vectors: Mapping[int, np.ndarray], size: int
     ) -> None:
         self._number = {name: number for number, name in enumerate(names)}
-        self._vectors, self._grid = vectors, grid
-        self._zeros = np.zeros(size, np.int64)
+        self._vectors, self._zeros = vectors, np.zeros(size, np.int64)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        vector = self._vectors.get(self._number[name])
-        return self._zeros if vector is None else quantised(vector, self._grid)
+        return self._vectors.get(self._number[name], self._zeros)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._number)
 
     def __len__(self) -> int:
         return len(self._number)
-
-
-def quantised(vector: np.ndarray, grid: Grid) -> np.ndarray:
-    """A vector of length at most one as integers of length at most 2^fraction.
-
-    The channel bounds lengths already, in the precision of the model. The proof of `summing` should
-    not rest on that: what is longer is shortened here in double precision, and NaN counts as zero.
-    """
-    vector = vector.astype(np.float64)
-    length = float(np.linalg.norm(vector))
-    if not math.isfinite(length):
-        return np.zeros(vector.shape, np.int64)
-    if length > LONGEST:
-        vector = vector * (LONGEST / length)
-    return np.trunc(vector * grid.steps).astype(np.int64)
 
 
 def curated(servers: int, *, simulated: bool) -> Curated:

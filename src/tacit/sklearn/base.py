@@ -121,7 +121,8 @@ class MultiTask(BaseEstimator, ABC):
         rows = Rows(torch.from_numpy(X[order].astype(np.float32)), torch.zeros(len(X)), offsets)
         sorted_out = evaluate.outputs(
             model, lambda k: (w[present[k.numpy()]], buffers[present[k.numpy()]]), rows,
-            torch.arange(len(present)), ROWS_AT_ONCE, max(1, MODEL_BYTES // (4 * model.size)),
+            torch.arange(len(present)),
+            lambda width: min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size)),
         ).double().numpy()  # fmt: skip
         out = np.empty_like(sorted_out)
         out[order] = sorted_out

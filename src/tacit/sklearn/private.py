@@ -11,13 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.func import vmap
 
-from tacit.data.preprocess import fit_target, moments
+from tacit.data.preprocess import assumed_of_target, fit_target, moments
+from tacit.data.targets import CLASSES
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind, Rows, TargetScale
-from tacit.local.batches import Batches, draw
+from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.methods import (
@@ -41,6 +43,11 @@ from tacit.runtime.train import train
 from tacit.sklearn.base import Classifier, MultiTask, Regressor, check_flag, number, whole
 
 LAYERS = ("linear", "mlp")
+_ASTRAY = (
+    "training diverged for {} of {} tasks (not covered by the guarantee; `diverged_` names them): "
+    "each of them contributed nothing and keeps the best model that it finds alone; scale its "
+    "features to about unit size, or pass a method with a smaller lr"
+)
 """Models by name that read rows of numbers."""
 AS_GIVEN = "features are taken as given: scaling them over all tasks beforehand is not covered"
 
@@ -109,20 +116,22 @@ class _Private(MultiTask):
             flat, every = run.simulation.model, torch.arange(len(federation))
             models, public = run.simulation.personal(every), run.simulation.newcomer(every[:1])
             promise, made = run.guarantee, run.simulation.channel.ledger
+            self.diverged_ = run.diverged
+            if run.diverged:
+                warnings.warn(
+                    _ASTRAY.format(len(run.diverged), len(federation)),
+                    stacklevel=2,
+                    category=ConvergenceWarning,
+                )
         else:
             flat = model_of(model, federation, Randomness.of(seed).key("model", 0))
-            models = _alone(federation, method, flat, rounds, seed)
+            models, self.diverged_ = _alone(federation, method, flat, rounds, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
                 {}, channel="nothing", privacy=None, tasks=1, sampler=Everyone(), clip=math.inf,
                 seeded=seed is not None, assumptions=federation.assumptions,
             )  # fmt: skip
         w, buffers = (torch.cat(pair) for pair in zip(models, public, strict=True))
-        if not w.isfinite().all():
-            raise TacitError(
-                "training went astray (some weights are not finite): scale the features to about "
-                f"unit size, or pass {type(method).__name__} with a smaller lr as method"
-            )
         blank = bool((public[0] == flat.start).all())
         self._keep(federation, flat, w, buffers, blank)
         if path is not None and privacy is not None:
@@ -326,8 +335,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     ----------
     guarantee_ : `tacit.Guarantee` of this fit alone
     spent_ : ε of all fits in the ledger together, at this fit's δ (where `ledger` is given)
-    tasks_ : [tasks] the tasks, sorted
-    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear"
+    tasks_ : [tasks] the tasks, sorted; which ones there are is taken to be public
+    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear";
+        each row is its own task's, and not covered by the guarantee if it is handed to others
     billboard_coef_, billboard_intercept_ : [features] and a number: the model of a task that never
         took part; with target_scale="task" in standardised units
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn
@@ -371,19 +381,18 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         given, y, offsets = self.target_scale, rows.y.numpy(), rows.offsets.numpy()
-        said: tuple[str, ...] = ()
         if not self.fit_intercept and given == "task":  # a shift would be an intercept
             squares, _ = moments(y[:, None] ** 2, offsets)
             size = torch.from_numpy(np.sqrt(np.where(squares > 0, squares, 1.0))[:, 0]).float()
             scale = TargetScale(torch.zeros_like(size), size)
         else:
             mode = "task" if given == "task" else (float(given[0]), float(given[1]))
-            scale, said, _ = fit_target(y, offsets, mode)
+            scale, _ = fit_target(y, offsets, mode)
             assert scale is not None
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
         seen = (rows.y - scale.shift[task].double()) / scale.scale[task].double()
         about: dict[str, Any] = {"kind": "regression", "outputs": 1, "target_scale": scale}
-        about["assumptions"] = (AS_GIVEN, *said)
+        about["assumptions"] = (AS_GIVEN, *assumed_of_target(given))
         return seen.float(), about
 
 
@@ -415,7 +424,7 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
             "kind": kind,
             "outputs": 1 if kind == "binary" else len(labels),
             "labels": labels,
-            "assumptions": (AS_GIVEN, "the names of the classes are taken to be public"),
+            "assumptions": (AS_GIVEN, CLASSES),
         }
         return rows.y.float() if kind == "binary" else rows.y, about
 
@@ -431,7 +440,8 @@ def _alone(
             rows = design(batches, size)
             return alone(model.kind, rows, rows[0].new_zeros(size))[0].float()
 
-        batches = draw(federation.train, torch.arange(1), 1, None, 0)
+        rows = federation.train
+        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
         return vmap(one)(batches), model.buffers[None]
     if not isinstance(method, TrainedMethod):
         raise TacitError(

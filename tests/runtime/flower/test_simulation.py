@@ -139,6 +139,18 @@ def test_a_private_run_without_a_seed_books_each_round_once(here, make_federatio
     assert first == second
 
 
+def test_a_secret_cohort_is_asked_alone_where_all_rows_are_one_owners(
+    here, make_federation, tmp_path
+):
+    both(
+        make_federation(tasks=4), tacit.PMTL(), tmp_path, rounds=4, seed=3, cohort=0.4,
+        privacy=tacit.Privacy(noise=1.5),
+    )  # fmt: skip
+    logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("flower/silos/*/log.txt")]
+    assert len(logs) == 4 and not any("not in this cohort" in log for log in logs)
+    assert sum(log.count("sent to the coordinator") for log in logs) < 16
+
+
 def test_methods_whose_tasks_settle_by_themselves(here, make_federation):
     method, privacy = tacit.MPMTL(clip=2.0), tacit.Privacy(noise=1.5)
     both(make_federation(tasks=3), method, rounds=2, seed=3, privacy=privacy)

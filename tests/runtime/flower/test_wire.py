@@ -73,7 +73,7 @@ def federation_of(name):
 
 PRIVATE = {"privacy": tacit.Privacy(noise=1.5)}
 RUNS = {
-    "pmtl": (tacit.PMTL(), {"rounds": 2, **PRIVATE}),
+    "pmtl": (tacit.PMTL(), {"rounds": 3, "cohort": 0.5, **PRIVATE}),
     "fedavg": (tacit.FedAvg(), {"rounds": 2, "privacy": None}),
     "prior": (tacit.SharedPrior(), {"rounds": 1, **PRIVATE}),
     "fedmtl": (tacit.FedMTL(), {"rounds": 2, "privacy": None}),
@@ -84,7 +84,7 @@ RUNS = {
 def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
     federation, (method, settings) = federation_of(name), RUNS[name]
     given = {"cohort": 1.0, "server": None, "seed": 3, "model": "linear"}
-    terms = terms_of(federation, method, **given, **settings)
+    terms = terms_of(federation, method, **(given | settings))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []
     with connected(silos, terms, tmp_path / "keys") as link:

@@ -15,10 +15,10 @@ BAD = 1
 """The task of the silo that misbehaves."""
 
 
-def run(terms, federation, folder, **hooks):
+def run(terms, federation, folder, *, one_owner=False, **hooks):
     """A whole run in this folder, and the way its silos were asked."""
     direct = Direct(silos_of(federation, terms, folder), **hooks)
-    return conduct(terms, folder / "coordinator", direct), direct
+    return conduct(terms, folder / "coordinator", direct, one_owner=one_owner), direct
 
 
 def board(folder):

@@ -35,6 +35,7 @@ def test_a_silos_own_budget_stops_it_exactly_where_the_accountant_says(federatio
     words = f"release {allowed + 1} would pass this silo's own budget of ε=1.6"
     asked.sees_refused(words, round=allowed)
     asked.reopened().sees_refused(words, round=allowed)
+    asked.sees_refused(words, round=allowed, takes_part=False)  # alike, so nobody can tell
     asked.sees_refused("would pass this silo's own budget", round=5)
     assert asked.booked() == list(range(allowed))
     ledger = Ledger.at(asked.folder / "runs" / asked.run / "ledger.jsonl")

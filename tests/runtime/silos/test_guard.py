@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from tacit.privacy.channel import CLIP_STEP
 from tacit.runtime.silos.guard import Refused, check_leaving, check_often
 from tacit.runtime.silos.messages import Unreadable
 from tests.exchange.federations import headed
-from tests.runtime.silos.asked import Asked, agreed, federation_of, run_name, vector
+from tests.runtime.silos.asked import AGREED, Asked, agreed, federation_of, run_name, vector
 
 
 @pytest.fixture(scope="module")
@@ -299,17 +300,39 @@ def test_a_run_that_promises_nothing_can_end(federation, tmp_path):
     assert "ε=∞ of inf spent" in asked.log
 
 
-def test_a_silo_that_is_asked_in_every_round_of_a_sampled_run_refuses(federation, tmp_path):
+def test_a_silo_that_is_drawn_in_every_round_of_a_sampled_run_refuses(federation, tmp_path):
     """Half of 40 rounds were agreed: 30 in a row have a chance below one in a thousand million."""
     terms = agreed(federation, cohort=0.5, rounds=40)
     always = Asked(terms, federation, tmp_path)
     states = [always.ask(round=round).state for round in range(30)]
     assert states == ["done"] * 29 + ["refused"]
     assert max(always.booked()) == 28
-    assert "asked in 30 of 30 rounds, but 0.5 of them were agreed" in always.log
+    assert "drawn in 30 of 30 rounds, but 0.5 of them were agreed" in always.log
 
 
-def test_a_silo_that_is_drawn_as_agreed_is_never_too_often_asked():
+def test_a_silo_contributes_in_its_own_turns_and_in_no_others(federation, tmp_path):
+    privacy = dataclasses.replace(AGREED, sampling="in-turn")
+    terms = agreed(federation, privacy=privacy, cohort=1 / 3, rounds=6, metrics=True)
+    turns = []
+    for task in range(3):
+        asked = Asked(terms, federation, tmp_path, task=task)
+        mine = [round for round in range(7) if task in asked.simulation.channel.cohort(round)]
+        for round in range(6):
+            if round in mine:
+                assert asked.ask(round=round).state == "done"
+            else:
+                asked.sees_refused("not this silo's turn", round=round)
+        assert asked.booked() == list(range(max(set(mine) - {6}) + 1))
+        assert asked.ask(kind="finish", round=6).state == "done"
+        if 6 in mine:
+            assert asked.ask(kind="measure", round=6).state == "done"
+        else:
+            asked.sees_refused("not this silo's turn", kind="measure", round=6)
+        turns += mine
+    assert sorted(turns) == list(range(7))
+
+
+def test_a_silo_that_is_drawn_as_agreed_is_never_drawn_too_often():
     draw = np.random.default_rng(0)
     for rate in (0.1, 0.5, 0.9, 1.0):
         for _ in range(20):

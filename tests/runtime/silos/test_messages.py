@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -16,6 +17,7 @@ from tacit.runtime.silos.messages import (
     Reply,
     Request,
     Unreadable,
+    padding,
     same_shape,
 )
 
@@ -42,6 +44,24 @@ def test_messages_come_back_as_they_were(message):
     found = type(message).from_bytes(message.to_bytes())
     assert {**vars(found), "tensors": None} == {**vars(message), "tensors": None}
     assert torch.equal(found.tensors["sent"], NUMBERS["sent"])
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_the_length_of_a_request_does_not_tell_who_takes_part(length):
+    """Headers are filled up to multiples of eight: one letter can be worth eight."""
+    terms = {"name": "x" * length}
+    sizes = {
+        len(dataclasses.replace(REQUEST, terms=terms, takes_part=part).to_bytes())
+        for part in (True, False)
+    }
+    assert len(sizes) == 1
+
+
+def test_padding_is_finite_within_the_clip_and_never_alike():
+    one, two = padding(1 << 16), padding(1 << 16)
+    assert one.dtype == torch.float32 and float(torch.linalg.vector_norm(one)) <= 1
+    assert bool(one.isfinite().all()) and not torch.equal(one, two)
+    assert len(one.unique()) > 0.9 * len(one)  # no two parts of a message are the same
 
 
 def test_every_request_has_a_nonce_of_its_own():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.servers import ToServers
 from tacit.runtime.silos.silo import Silo
 from tacit.runtime.silos.terms import terms_of
+from tacit.runtime.simulate import Simulation
 from tacit.secure.local import LocalServers
 from tests.exchange.federations import headed
 from tests.runtime.silos.direct import Direct, own_of, personal
@@ -112,6 +114,49 @@ def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federatio
         assert torch.allclose(board[name], value, atol=0.02)
     log = (silos[0].folder / "log.txt").read_text()
     assert "handed to 3 servers as shares" in log
+
+
+def test_silos_outside_the_cohort_train_and_book_and_share_zeros(
+    servers, make_federation, tmp_path, monkeypatch
+):
+    federation, rounds = make_federation(tasks=4), 3
+    cohorts, trained, shared = [], [], []
+
+    class Drawn(AtOnce):
+        def ask(self, requests):
+            if next(iter(requests.values())).kind == "train":
+                cohorts.append({k for k, request in requests.items() if request.takes_part})
+            return super().ask(requests)
+
+    def draw(self, tasks, randomness, round):  # without a seed nobody knows what would be drawn
+        return np.array([[0, 2], [], [1]][round], dtype=np.int64)
+
+    def counted(self, board, public, cohort):
+        trained.append((board.round, int(cohort[0])))
+        return work(self, board, public, cohort)
+
+    def told(self, job, secret):
+        shared.append((self.name, bool(secret.any())))
+        return hand_over(self, job, secret)
+
+    work, hand_over = Simulation.trained, ToServers.take_part
+    monkeypatch.setattr(tacit.privacy.Poisson, "draw", draw)
+    monkeypatch.setattr(Simulation, "trained", counted)
+    monkeypatch.setattr(ToServers, "take_part", told)
+    _, silos, _ = run(
+        federation, tacit.FedAvg(lr=0.2), servers, tmp_path, asking=Drawn, rounds=rounds,
+        cohort=0.5, privacy=tacit.Privacy(noise=1.0),
+    )  # fmt: skip
+    assert cohorts == [{0, 2}, set(), {1}]
+    assert trained == [(round, task) for round in range(rounds) for task in range(4)]
+    for round, members in enumerate(cohorts):
+        told_now = dict(shared[4 * round : 4 * round + 4])
+        assert told_now == {f"task-{task}": task in members for task in range(4)}
+    for silo in silos:
+        (ledger,) = silo.folder.glob("runs/*/ledger.jsonl")
+        assert len(ledger.read_text().splitlines()) == rounds
+    log = (silos[3].folder / "log.txt").read_text()
+    assert log.count("zeros (not in this cohort) handed to 3 servers") == rounds
 
 
 def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):

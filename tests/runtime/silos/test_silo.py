@@ -96,11 +96,6 @@ def test_silos_that_only_watched_have_paid_for_sampling(asked):
     assert asked.booked() == [0, 1, 2]
 
 
-def test_a_silo_that_does_not_take_part_sends_and_books_nothing(asked):
-    reply = asked.ask(takes_part=False)
-    assert reply.state == "done" and not reply.tensors and not asked.booked()
-
-
 def secret(*given, **more):
     raise ValueError("row 17 of Jane Doe has 3.25")
 

@@ -20,8 +20,8 @@ from tacit.local.batches import Batches
 from tacit.methods.base import Board
 from tacit.methods.linear import ridge
 from tacit.methods.mpmtl import MPMTL
-from tacit.privacy.bounds import ROUNDING
 from tacit.privacy.covariance import unflatten
+from tacit.privacy.grid import LONGEST
 from tacit.randomness import Randomness
 from tacit.reproduce.mpmtl.trials import Trial
 
@@ -89,7 +89,7 @@ def run(
             hat = _clipped(method, w) @ shared.T
             z = hat + method._momentum(Board({}, round)) * (hat - last)
             w, last = z - method.lr * (batched.slope(z) + method.ridge * z), hat
-        bound = method.clip * (1 - ROUNDING)
+        bound = method.clip * LONGEST
         sent = w * (bound / torch.linalg.vector_norm(w, dim=1, keepdim=True)).clamp(max=1.0)
         signal = sent.T @ sent
         if printed is not None:

@@ -5,6 +5,9 @@
 With a Ray cluster of several machines (RAY_ADDRESS), the run's folder has to be on a file system
 that all of them share. Without RAY_ADDRESS, Ray is started on the cores of this machine; either way
 this process is connected to no Ray any more when the run is over.
+
+All rows here are one owner's, and nobody waits for anybody: only the cohort is asked, and how long
+a round takes is no secret. Across real silos everybody works in every round (`silos.coordinator`).
 """
 
 from __future__ import annotations
@@ -153,7 +156,8 @@ def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
         threads.append(threading.current_thread())
         try:
             silos = VirtualSilos(grid, terms, over)
-            done.append(conduct(terms, place / "coordinator", silos, progress=progress))
+            coordinator = place / "coordinator"
+            done.append(conduct(terms, coordinator, silos, progress=progress, one_owner=True))
         except BaseException as error:  # Flower would only write it to its log
             errors.append(error)
 

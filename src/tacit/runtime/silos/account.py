@@ -1,7 +1,29 @@
 """A silo's own account of what it gave away, on its own disk, over all runs it took part in.
 
 A round costs what the agreed release costs, whether or not the silo was in its cohort: that is what
-sampling is worth. So a silo that is asked in round t has all rounds up to t on its account.
+sampling is worth. Where cohorts are secret, everybody is asked in every round, and a silo that is
+asked in round t has all rounds up to t on its account before it begins to work.
+
+This is enough where `finish` never comes, and where the silo was away to the end. Let T be the
+rounds that this silo began to work in.
+
+* Round t in T. The sum holds coin × vector of this silo. The coin is secret, independent of all
+  before, and falls with the agreed rate: this costs the agreed release. An answer that is lost or
+  late counts as zero, which is a lower rate, and costs less. Work that fails because of the rows
+  fails after the booking.
+* Round t not in T. The sum holds nothing of this silo, whatever its coin. Given what was published
+  before, the release is made of others' rows and new noise: post-processing, which costs nothing.
+
+By adaptive composition all others learn no more about this silo than the rounds in T cost, and all
+of T is booked. Rounds that it missed before its last in T are booked as well: more than it owes,
+and it need not know why it was not asked. Rounds after its last are not. So its account may hold
+less than the coordinator's ledger, which is about silos that were always there. To book the whole
+run at its first round would count what nobody can have learned.
+
+Where cohorts are no secret there are no coins: those who are asked contribute, and nobody else
+gives anything away. Only on Ray (`flower.simulation`) a secret cohort is asked alone. There a round
+without a request may be one whose coin was zero, which has its price: it is booked with the next
+request, or when the run is over.
 """
 
 from __future__ import annotations

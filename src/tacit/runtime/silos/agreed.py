@@ -8,12 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.config import Section, near
-from tacit.data.cells import MISSING
-from tacit.data.schema import GAP
+from tacit.data.cells import MISSING, number_text
+from tacit.data.columns import GAP
 from tacit.data.split import SplitRule
 from tacit.errors import TacitError
 from tacit.heads import Heads, holding
-from tacit.runtime.silos.table import number_text
 
 LARGEST = float(np.finfo(np.float32).max)
 """Rows are 32-bit numbers, in which larger ones would be infinite."""

@@ -81,20 +81,22 @@ def conduct(
     progress: Progress = silent,
     blamed: dict[str, str] | None = None,
     servers: Secure | None = None,
+    one_owner: bool = False,
 ) -> Conducted:
     """Run all rounds that are left, then hand out the last billboard.
 
     `blamed` may name silos, while the run goes on, that the transport caught breaking its rules.
-    `servers` says where the servers on shares are, if the terms agree on some.
+    `servers` says where the servers on shares are, if the terms agree on some. With `one_owner` all
+    silos are of one party, from whom no cohort has to be hidden.
     """
     folder.mkdir(parents=True, exist_ok=True)
     diary = Diary(folder, also)
     start = begun(terms, folder)
-    asking = Asking(terms, start["run"], start["noise"], silos, folder, diary)
+    asking = Asking(terms, start["run"], start["noise"], silos, folder, diary, one_owner)
     asking.blamed = asking.blamed if blamed is None else blamed
     together = _together(terms, servers, asking)
     simulation = opened(terms, folder, start, asking, together)
-    silos.expect(simulation.channel.bounded_size(simulation.contribution_size))
+    silos.expect(simulation.channel.place.size(simulation.contribution_size))
     privacy = terms.made_privacy()
     epsilon = epsilon_so_far(simulation, privacy, terms.rounds)
     with progress.rounds(terms.consortium, terms.rounds) as on_round:
@@ -211,7 +213,6 @@ def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
         clip=channel.clip,
         seeded=terms.seed is not None,
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-        personal_is_public=method.personal_is_public,
         curator=simulation.curated,
     )
 

@@ -1,4 +1,4 @@
-"""Rounds whose tasks are silos elsewhere: ask the cohort, collect, publish.
+"""Rounds whose tasks are silos elsewhere: ask, collect, publish.
 
 A round is the round of the simulation; only where tasks would train, silos are asked. A silo that
 does not answer in time contributes zero, and the sum is divided by the expected cohort all the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -61,6 +61,8 @@ class Asking:
     silos: Silos
     folder: Path
     diary: Diary
+    one_owner: bool = False
+    """Whether all silos belong to whoever runs this, so that no cohort has to be kept from any."""
     blamed: dict[str, str] = field(default_factory=dict)
     """Silos that the transport caught, and at what."""
     excluded: dict[str, str] = field(default_factory=dict)
@@ -125,21 +127,45 @@ class _Coordinating(Simulation):
         super().__init__(*given, trace=False)
 
     def _make_ready(self, board: Board, public: Public, cohort: list[int]) -> None:
-        """Have the cohort train, for servers on shares.
-
-        On the billboard all silos share in each round, so that servers do not learn the cohort.
-        """
+        """Have the cohort train, for servers on shares; all who were asked share, if only zeros."""
         together, asked = self.together, self._asked(board, public)
         assert together is not None
-        curator = self.channel.curator
-        tasks = cohort if curator is None else list(range(len(self.federation)))
-        replies = self.asking.ask(
-            "train", tasks, board.round, {}, tensors=board.tensors,
-            each=lambda task: {"takes_part": task in cohort}, **asked,
-        )  # fmt: skip
+        replies = self._ask_cohort("train", cohort, board.round, {}, tensors=board.tensors, **asked)
         together.ready = {task: self.asking.terms.silos[task] for task in replies}
-        together.cohort = set(cohort)
         together.asked = asked
+
+    @property
+    def _hides(self) -> bool:
+        """Whether nobody may learn who is in a cohort."""
+        channel = self.channel
+        return channel.release is not None and channel.sampler.secret and not self.asking.one_owner
+
+    def _ask_cohort(
+        self, kind: Kind, cohort: list[int], round: int, expected: Mapping[str, Tensor], **same: Any
+    ) -> dict[int, Reply]:
+        """Ask the cohort; where it is a secret, everybody, and those outside work for nothing.
+
+        A round is over when the slowest silo has answered. If the slowest of the cohort decided,
+        all others could tell from its length whether a slow silo was drawn, and the guarantee
+        counts on their not knowing.
+        """
+        tasks, members = cohort, set(cohort)
+        if self._hides:
+            tasks = list(range(len(self.federation)))
+        return self.asking.ask(
+            kind, tasks, round, expected, each=lambda k: {"takes_part": k in members}, **same
+        )
+
+    def _heard(
+        self, kind: Kind, cohort: list[int], round: int, size: int, **same: Any
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The vectors [1, size] of silos that answered; whatever came from outside counts as zeros.
+
+        They are handed on all the same: adding them up must not take longer for a larger cohort.
+        """
+        replies = self._ask_cohort(kind, cohort, round, {"sent": torch.zeros(size)}, **same)
+        for task, reply in replies.items():
+            yield task, reply.tensors["sent"].unsqueeze(0) * (task in cohort)
 
     @property
     def careful(self) -> bool:
@@ -199,10 +225,8 @@ class _Coordinating(Simulation):
         collection = once.open(round, round + 1)
         cohort = self._cohort(round).tolist()
         asked = self._asked(self.board, self._public(self.board))
-        expected = {"sent": torch.zeros(SCORES)}
-        replies = self.asking.ask("measure", cohort, round, expected, **asked)
-        for reply in replies.values():
-            collection.add_bounded(reply.tensors["sent"].unsqueeze(0))
+        for _, vector in self._heard("measure", cohort, round, SCORES, **asked):
+            collection.add_bounded(vector)
         mean = collection.publishable(SCORES)
         return released_scores(self.federation, mean, once.noise_at(round))
 
@@ -217,13 +241,9 @@ class Coordinated(_Coordinating):
         if self.together is not None:
             self._make_ready(board, public, cohort.tolist())
             return
-        size = self.channel.bounded_size(self.contribution_size)
-        replies = self.asking.ask(
-            "train", cohort.tolist(), board.round, {"sent": torch.zeros(size)},
-            tensors=board.tensors, **self._asked(board, public),
-        )  # fmt: skip
-        for task, reply in replies.items():
-            vector = reply.tensors["sent"].unsqueeze(0)
+        size = self.channel.place.size(self.contribution_size)
+        asked = {"tensors": board.tensors, **self._asked(board, public)}
+        for task, vector in self._heard("train", cohort.tolist(), board.round, size, **asked):
             if self._too_long(vector, self.channel):
                 self.asking.exclude(self.asking.terms.silos[task], "is longer than the clip")
             elif not bool(acceptable(vector)):  # without privacy nothing is clipped
@@ -248,7 +268,7 @@ class CoordinatedExchange(_Coordinating, Exchange):
             self._round_on_shares(board, public, cohort, self.together)
             return dataclasses.replace(board, round=board.round + 1)
         expected = {"sent": torch.zeros(self.contribution_size)}
-        replies = self.asking.ask(
+        replies = self._ask_cohort(
             "train", cohort, board.round, expected, tensors=board.tensors, **asked
         )
         usable = {}

@@ -12,8 +12,8 @@ import numpy as np
 
 from tacit.config import make_method
 from tacit.data.cells import Table, clean, missing, numeric_or_none, texts
-from tacit.data.preprocess import indicator_columns
-from tacit.data.schema import GAP, Column, Schema
+from tacit.data.columns import GAP, Column
+from tacit.data.schema import Schema, numbers
 from tacit.data.tabular import read_table
 from tacit.data.targets import encode
 from tacit.errors import TacitError
@@ -107,17 +107,16 @@ def _column(table: Table, column: Column) -> str:
     if column.categories is not None:
         words = [category for category in column.categories if category != GAP]
         return f"categories = {_toml(words)}{', gaps = true' * (GAP in column.categories)}"
-    numbers = numeric_or_none(table, column.name, "correct the cell")
-    assert numbers is not None  # or the schema would have categories
-    flag = indicator_columns(numbers[:, None])[0]
-    return f"{'flag = true' if flag else _range(numbers)}{', gaps = true' * column.gaps}"
+    if column.flag:
+        return f"flag = true{', gaps = true' * column.gaps}"
+    return f"{_range(numbers(table, column.name))}{', gaps = true' * column.gaps}"
 
 
-def _range(numbers: np.ndarray) -> str:
+def _range(values: np.ndarray) -> str:
     """From the least to the most, with two digits: no silo's own extremes, and no wider by much."""
     low, high = (
         float(Context(prec=2, rounding=outward).create_decimal(repr(float(end))))
-        for outward, end in ((ROUND_FLOOR, np.nanmin(numbers)), (ROUND_CEILING, np.nanmax(numbers)))
+        for outward, end in ((ROUND_FLOOR, np.nanmin(values)), (ROUND_CEILING, np.nanmax(values)))
     )
     return f"range = [{low:g}, {high:g}]"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 import torch
 from scipy.stats import binom
@@ -60,8 +61,8 @@ def check_noise(agreed: Terms, privacy: Privacy | None, releases: list[Release])
             raise Refused(f"noise {noise:g} was offered, agreed was {privacy.noise:g}")
         return
     assert privacy.epsilon is not None
-    booked = {release: releases.count(release) for release in set(releases)}
-    epsilon = spent(booked, privacy.delta_for(len(agreed.silos)), privacy.neighbours).epsilon
+    delta = privacy.delta_for(len(agreed.silos))
+    epsilon = spent(Counter(releases), delta, privacy.neighbours).epsilon
     if not epsilon <= privacy.epsilon * (1 + SLACK):
         raise Refused(
             f"noise {noise:g} gives ε={epsilon_up(epsilon)} after {len(releases)} releases, "
@@ -96,13 +97,19 @@ def check_spread(agreed: Terms, channel: Channel, request: Request) -> None:
         raise Refused(f"a spread of {request.spread:g} was told, but it is {spread:g}")
 
 
+def check_turn(channel: Channel, task: int, round: int) -> None:
+    """Refuse to contribute out of turn: who takes turns pays for its own rounds and no others."""
+    if not channel.sampler.secret and task not in channel.cohort(round):
+        raise Refused(f"round {round + 1} was asked for, in which it is not this silo's turn")
+
+
 def check_often(asked: int, rounds: int, rate: float) -> None:
     """Refuse to be in more cohorts than the agreed sampling explains: secrecy of cohorts is paid
-    for with less noise, and one who is always asked has none of it."""
+    for with less noise, and one who is always drawn has none of it."""
     chance = float(binom.sf(asked - 1, rounds, min(rate, 1.0)))
     if chance < UNLIKELY:
         raise Refused(
-            f"this silo was asked in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
+            f"this silo was drawn in {asked} of {rounds} rounds, but {rate:.3g} of them were agreed"
         )
 
 

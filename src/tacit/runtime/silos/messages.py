@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -55,7 +56,7 @@ class Request:
     """Standard deviation of this round's noise in each published number, in clips."""
     clip: float | None = None
     takes_part: bool = True
-    """Whether the silo is in this round's cohort; if not, servers still get shares, of zeros."""
+    """Whether the silo is in this round's cohort; if not, it does the same work for nothing."""
     job: Mapping[str, Any] | None = None
     """What servers on shares do in this round; see `tacit.secure.job`."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -102,7 +103,9 @@ def _pack(message: Request | Reply) -> bytes:
         if field.name != "tensors"
     }
     tensors = {name: value.cpu().contiguous() for name, value in message.tensors.items()}
-    return safetensors.torch.save(tensors, {MESSAGE: json.dumps(plain)})
+    # `true` is shorter than `false`, and whoever watches the network sees lengths.
+    even = " " * sum(value is True for value in plain.values())
+    return safetensors.torch.save(tensors, {MESSAGE: json.dumps(plain) + even})
 
 
 def _unpack(kind: type[Any], content: bytes) -> Any:
@@ -140,6 +143,15 @@ def _fits(value: Any, annotation: str) -> bool:
 
 def _no_constant(text: str) -> float:
     raise ValueError(text)
+
+
+def padding(size: int) -> Tensor:
+    """Random numbers, at most one long, in place of a contribution: a reply as long as any other.
+
+    Zeros would not do: Flower sends parts of a message that are alike only once.
+    """
+    drawn = np.frombuffer(secrets.token_bytes(4 * size), np.int32)
+    return torch.from_numpy(drawn / (2.0**31 * math.sqrt(size))).float()
 
 
 def same_shape(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:

@@ -21,7 +21,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.heads import PUBLIC, Heads
 from tacit.local.recipes import Personalise
-from tacit.privacy import Guarantee, guarantee
+from tacit.privacy import NOT_COVERED, Guarantee, guarantee
 from tacit.runtime.baselines import exactly_alone
 from tacit.runtime.models import SavedModels, write_models
 from tacit.runtime.personalise import personalise
@@ -79,6 +79,7 @@ def _report(
         "consortium": work.terms.consortium,
         "kind": work.terms.kind,
         "rounds": simulation.board.round,
+        "label": NOT_COVERED,
         "rows": int(simulation.federation.train.counts.sum()),
         "measured_on": part,
         "score": name,
@@ -87,7 +88,7 @@ def _report(
         "alone": None if alone is None else _finite(alone.overall),
         "chosen": chosen,
         "spent": work.spent,
-        "numbers": size if work.exchanges else simulation.channel.bounded_size(size),
+        "numbers": size if work.exchanges else simulation.channel.place.size(size),
         "leaves": what_leaves(work.terms),
         "guarantee": _promised(work, simulation).to_json(),
     }
@@ -101,7 +102,7 @@ def _promised(work: Work, simulation: Simulation) -> Guarantee:
         tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
         seeded=work.terms.seed is not None,
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-        personal_is_public=method.personal_is_public, curator=simulation.curated,
+        curator=simulation.curated,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tacit.errors import TacitError
 from tacit.privacy.curator import Curated
+from tacit.privacy.grid import Grid
 from tacit.runtime.silos.guard import Refused
 from tacit.secure.addresses import Addresses
 from tacit.secure.curator import SealedSum, curated
@@ -28,7 +29,7 @@ from tacit.secure.jobs import JOBS, job_from_json
 from tacit.secure.links import PartyError
 from tacit.secure.remote import Remote, take_part
 from tacit.secure.settings import Secure
-from tacit.secure.summing import Grid, SumJob
+from tacit.secure.summing import SumJob
 from tacit.secure.tls import Identity
 
 if TYPE_CHECKING:
@@ -82,8 +83,6 @@ class Together:
     asking: Asking
     ready: dict[int, str] = field(default_factory=dict)
     """Silos that have something to share in this round, by task."""
-    cohort: set[int] = field(default_factory=set)
-    """Those of them that share more than zeros."""
     asked: dict[str, Any] = field(default_factory=dict)
     """What requests of this round carry."""
 
@@ -112,10 +111,7 @@ class Together:
 
     def _ask(self, job: Job, round: int) -> None:
         tasks = list(self.ready)
-        replies = self.asking.ask(
-            "share", tasks, round, {}, job=job.to_json(),
-            each=lambda task: {"takes_part": task in self.cohort}, **self.asked,
-        )  # fmt: skip
+        replies = self.asking.ask("share", tasks, round, {}, job=job.to_json(), **self.asked)
         for task in tasks:
             if task not in replies:
                 raise PartyError(self.ready[task], "did not hand in its shares")
@@ -129,20 +125,22 @@ class SiloSum:
     silos: int
 
     @property
-    def louder(self) -> float:
-        return self.together.settings.servers**0.5
+    def servers(self) -> int:
+        return self.together.settings.servers
 
     @property
     def about(self) -> Curated:
-        return curated(self.together.settings.servers, simulated=False)
+        return curated(self.servers, simulated=False)
+
+    def grid(self, noise: float) -> Grid:
+        return Grid.of(self.silos, self.servers, noise)
 
     def sealed(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> SealedSum:
-        servers = self.together.settings.servers
-        made = lambda clients: sum_job(self.silos, servers, clients, size, noise)[0]  # noqa: E731
+        made = lambda clients: sum_job(self.silos, self.servers, clients, size, noise)[0]  # noqa: E731
         if not self.together.ready:
             raise TacitError(f"no silo is there to share anything in round {round + 1}")
         job, outcome = self.together.run(made, round)
         assert isinstance(job, SumJob)
-        return SealedSum(job, Grid.of(self.silos, servers, noise), outcome.opened)
+        return SealedSum(job, self.grid(noise), outcome.opened)

@@ -21,7 +21,6 @@ from tacit.runtime.silos.messages import Request
 from tacit.runtime.silos.servers import ToServers, asked_job, sum_job
 from tacit.runtime.silos.work import Work
 from tacit.runtime.store import replace
-from tacit.secure.curator import quantised
 from tacit.secure.job import Job
 
 SHARES = "shares.json"
@@ -32,40 +31,36 @@ def hand_in(work: Work, request: Request, servers: ToServers) -> str:
     job, last = asked_job(request.job), work.last
     if work.name not in job.clients or not set(job.clients) <= set(work.terms.silos):
         raise Refused("shares were asked for a job of other parties")
-    trained = last.round == request.round and last.phase in ("trained", "received")
-    if request.takes_part and not trained:
+    if last.round != request.round or last.phase not in ("trained", "watched", "received"):
         raise Refused(f"nothing was trained in round {request.round + 1}, so nothing is shared")
-    vector = last.tensors["sent"].double().numpy() if request.takes_part else None
+    vector = last.tensors["sent"].double().numpy()
+    if last.phase == "watched":
+        vector = np.zeros_like(vector)  # what it has in store is random
     if work.exchanges:
         return _mixed(work, request, servers, job, vector)
     return _summed(work, request, servers, job, vector)
 
 
-def _summed(
-    work: Work, request: Request, servers: ToServers, job: Job, vector: np.ndarray | None
-) -> str:
+def _summed(work: Work, request: Request, servers: ToServers, job: Job, vector: np.ndarray) -> str:
     channel = work.simulation.channel
     release = channel.release_at(request.round)
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
-    size = channel.bounded_size(work.simulation.contribution_size)
+    size = channel.place.size(work.simulation.contribution_size)
     agreed, grid = sum_job(
         len(work.terms.silos), servers.settings.servers, job.clients, size,
         release.noise_multiplier, id=job.id,
     )  # fmt: skip
     _check_agreed(job, agreed)
     _pay_again(work, request.round, Release(Everyone(), release.noise_multiplier))
-    secret = np.zeros(size, np.int64) if vector is None else quantised(vector, grid)
-    servers.take_part(agreed, secret)
-    what = "zeros (not in this cohort)" if vector is None else f"{size} numbers"
+    servers.take_part(agreed, grid.integers(vector))
+    what = "zeros (not in this cohort)" if work.last.phase == "watched" else f"{size} numbers"
     return f"{what} handed to {job.servers} servers as shares"
 
 
-def _mixed(
-    work: Work, request: Request, servers: ToServers, job: Job, vector: np.ndarray | None
-) -> str:
+def _mixed(work: Work, request: Request, servers: ToServers, job: Job, vector: np.ndarray) -> str:
     simulation, method = work.simulation, work.simulation.method
-    if vector is None or not isinstance(method, FedMTL):
+    if not isinstance(method, FedMTL):
         raise Refused("shares of a model were asked for that this silo does not have")
     on_shares = OnShares(method, servers.settings, simulation.model, simulation.contribution_size)
     agreed = on_shares.job(job.clients, id=job.id)

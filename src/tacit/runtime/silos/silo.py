@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tacit.runtime.silos.servers import ToServers
 
 FAILED = "the silo could not do it; its own log says why"
+OUTSIDE = "not in this cohort, so the result was thrown away and nothing of it left"
 
 
 class Silo:
@@ -113,8 +114,6 @@ class Silo:
         return work
 
     def _train(self, work: Work, request: Request) -> Reply:
-        if not request.takes_part:
-            return Reply(nonce=request.nonce)
         vector, rows, again = work.train(request)
         shared = self.terms.curator is not None
         if not again:
@@ -123,7 +122,8 @@ class Silo:
             if request.clip is not None:
                 what += f" in clips of {request.clip:g}"
             where = "kept for the servers, as shares" if shared else "sent to the coordinator"
-            self.diary.write(f"{_asked(request)}: {what}, {where}; {work.spent_so_far}")
+            said = f"{what}, {where}" if request.takes_part else OUTSIDE
+            self.diary.write(f"{_asked(request)}: {said}; {work.spent_so_far}")
         if shared:  # not even how many rows there are: servers on shares hide that too
             return Reply(nonce=request.nonce)
         size = rows if work.exchanges else 0
@@ -151,8 +151,10 @@ class Silo:
     def _measure(self, work: Work, request: Request) -> Reply:
         if not work.finished:
             raise Refused("scores were asked for before the run was over")
-        scores = work.measured(bounded_scores(work))
-        self.diary.write(f"a score and a loss were sent, to be released with noise; {work.spent}")
+        scores = work.measured(bounded_scores(work), takes_part=request.takes_part)
+        sent = "a score and a loss were sent, to be released with noise"
+        said = sent if request.takes_part else f"{_asked(request)}: {OUTSIDE}"
+        self.diary.write(f"{said}; {work.spent}")
         return Reply(nonce=request.nonce, tensors={"sent": scores})
 
 

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.columns import GAP, Column
 from tacit.data.preprocess import Preprocessing, _safe, fit_target, moments
-from tacit.data.schema import GAP, Column, Schema
+from tacit.data.schema import Schema
 from tacit.data.split import PartRows, SplitRule, split
 from tacit.data.tabular import read_table
+from tacit.data.targets import class_codes
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 from tacit.heads import Heads
@@ -43,7 +45,7 @@ def check(terms: Terms, silo: str, path: str | Path) -> Checked:
     """All that is wrong with a silo's table, found at once; nothing is sent or written."""
     labels = _held(terms, silo)
     try:
-        return _checked(terms, labels, read_table(path))
+        return _checked(terms, silo, labels, read_table(path))
     except TacitError as error:
         return Checked((str(error),))
 
@@ -56,14 +58,14 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
     """
     labels = _held(terms, silo)
     table = read_table(path)
-    found = _checked(terms, labels, table).problems
+    found = _checked(terms, silo, labels, table).problems
     if found:
         more = f" (and {len(found) - 1} more such problems)" if found[1:] else ""
         raise TacitError(f"{found[0]}{more}")
     schema = schema_of(terms.data)
     x, _ = schema.matrix(table)
     y = _targets(terms, labels, table)
-    parts = _parts(terms, table.rows)
+    parts = _parts(terms, silo, table.rows)
     train = parts["train"]
     preprocessing = _preprocessing(x[train.rows], terms.data)
     scaling, *_ = fit_target(
@@ -94,12 +96,6 @@ def schema_of(data: Mapping[str, Any]) -> Schema:
     return Schema(tuple(columns), "silo", tuple(data["target"]))
 
 
-def number_text(text: str) -> str:
-    """A class as all silos write it: 1, 1.0 and 01 are the same."""
-    numbers, wrong = parse(np.array([text], dtype=object))
-    return text if wrong[0] else repr(float(numbers[0]))
-
-
 def _held(terms: Terms, silo: str) -> list[bool]:
     """Which target columns this silo predicts."""
     index, count = terms.index(silo), len(terms.data["target"])
@@ -108,8 +104,8 @@ def _held(terms: Terms, silo: str) -> list[bool]:
     return Heads.from_json(terms.heads).holds[index].tolist()
 
 
-def _parts(terms: Terms, rows: int) -> dict[str, PartRows]:
-    return split(np.zeros(rows, dtype=np.int64), 1, _rule(terms))
+def _parts(terms: Terms, silo: str, rows: int) -> dict[str, PartRows]:
+    return split(np.zeros(rows, dtype=np.int64), [silo], _rule(terms))
 
 
 def _rule(terms: Terms) -> SplitRule:
@@ -148,10 +144,7 @@ def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
 def _classes(table: Table, terms: Terms) -> np.ndarray:
     """The number of each row's class; -1 where it is none that was agreed."""
     name = terms.data["target"][0]
-    number = {number_text(label): k for k, label in enumerate(terms.labels)}
-    cells = texts(table[name], name).tolist()
-    code = {cell: -1 if cell is None else number.get(number_text(cell), -1) for cell in set(cells)}
-    return np.array([code[cell] for cell in cells])
+    return class_codes(texts(table[name], name), terms.labels)
 
 
 def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -160,7 +153,7 @@ def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return cells, *parse(cells)
 
 
-def _checked(terms: Terms, held: list[bool], table: Table) -> Checked:
+def _checked(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
     data = terms.data
     problems = [p for column in data["columns"] for p in _column(table, column)]
     mine = [name for name, here in zip(data["target"], held, strict=True) if here]
@@ -172,7 +165,7 @@ def _checked(terms: Terms, held: list[bool], table: Table) -> Checked:
             f"{table.source} has {_rows(table.rows)}, too few to split: {needed} are "
             f"needed, or agree on other shares of validation and test {AGREE}"
         )
-    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, held, table))
+    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, silo, held, table))
     return Checked(tuple(problems), warnings, table.rows)
 
 
@@ -261,9 +254,9 @@ def _said(table: Table, name: str, which: np.ndarray, what: str, remedy: str) ->
         )
 
 
-def _warnings(terms: Terms, held: list[bool], table: Table) -> Iterator[str]:
+def _warnings(terms: Terms, silo: str, held: list[bool], table: Table) -> Iterator[str]:
     """Targets that training rows do not vary in: nothing can be learnt from them."""
-    train = _parts(terms, table.rows)["train"].rows
+    train = _parts(terms, silo, table.rows)["train"].rows
     y = _targets(terms, held, table)[train].reshape(len(train), -1)
     for values, name, mine in zip(y.T, terms.data["target"], held, strict=True):
         found = np.unique(values[~np.isnan(values)])

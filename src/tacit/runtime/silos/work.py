@@ -4,6 +4,10 @@ The simulation that runs here is the one that runs on a single machine, with all
 missing. Every step is saved together with what left the silo, in one file that is replaced at once:
 a request that comes again, after a crash on either side, is answered again with the same numbers,
 and is neither computed nor paid for twice.
+
+Outside the cohort of a round a silo does the very same, on the same rows from the same state, but
+keeps its state and sends random numbers: neither the time it takes nor the length of its answer
+tells others who was drawn.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from tacit.runtime.prepare import prepare
 from tacit.runtime.silos import guard
 from tacit.runtime.silos.account import LEDGER, Account
 from tacit.runtime.silos.guard import Refused
-from tacit.runtime.silos.messages import Request, same_shape
+from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
@@ -92,7 +96,8 @@ class Work:
             return None
         coming = [channel.release_at(t) or channel.release for t in range(self.terms.rounds)]
         if self.terms.metrics:
-            coming.append(Release(channel.sampler, channel.release.noise_multiplier))
+            after = channel.sampler.at(self.terms.rounds, channel.randomness.run_key)
+            coming.append(Release(after, channel.release.noise_multiplier))
         guard.check_noise(self.terms, privacy, coming)
         limit = budget if budget is not None else privacy.epsilon or float("inf")
         return Account(channel.ledger, others, coming, privacy, len(self.terms.silos), limit)
@@ -138,32 +143,45 @@ class Work:
         return Last(board.round, notes["phase"], notes["asked"], notes["times"], board.tensors)
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
-        """The silo's contribution, how many rows it trained on, and whether it is a repetition."""
+        """What leaves the silo, how many rows it trained on, and whether it is a repetition.
+
+        What leaves is the contribution, or, outside the cohort, random numbers of its size. A round
+        is answered in one way only: a request that says the other has another name, and is refused.
+        """
         board, asked, last = self._board(request), _name(request), self.last
         guard.check_spread(self.terms, self.simulation.channel, request)
         clip = guard.check_clip(self.simulation.method, self.privacy, request)
         rows = self.rows
         if last.phase == "finished":
             raise Refused(f"round {request.round + 1} was asked for, but the run is over")
+        if self.exchanges and not request.takes_part:
+            raise Refused("on the exchange there is nothing to do outside the cohort")
         if last.round == request.round and last.asked == asked:
             return last.tensors["sent"], rows, True
         if request.round <= last.round:
             raise Refused(
                 f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
             )
-        channel, times = self.simulation.channel, last.times + 1
+        channel, times = self.simulation.channel, last.times + request.takes_part
         rate = channel.sampler.expected(channel.tasks) / channel.tasks
-        guard.check_often(times, request.round + 1, rate)
+        if channel.sampler.secret:
+            guard.check_often(times, request.round + 1, rate)
+        elif request.takes_part:
+            guard.check_turn(channel, self.task, request.round)
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
         _, states, sent = next(self.simulation.trained(board, public, self._chosen))
         vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
         size = self.simulation.contribution_size
-        size = size if self.exchanges else self.simulation.channel.bounded_size(size)
+        size = size if self.exchanges else self.simulation.channel.place.size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
-        self._save(request, "trained", asked, states, vector, times)
-        return vector, rows, False
+        instead = padding(size)  # drawn in a cohort, too: it takes time
+        if request.takes_part:
+            self._save(request, "trained", asked, states, vector, times)
+            return vector, rows, False
+        self._save(request, "watched", asked, None, instead, times)
+        return instead, rows, False
 
     def receive(self, request: Request) -> bool:
         """Make something of the curator's answer; returns whether this is a repetition."""
@@ -204,17 +222,20 @@ class Work:
         states: State | None = None
         if simulation.method.settles:
             public = self._public(request, simulation.shown_of(board))
-            states = simulation.settled(public, self._chosen)
+            _, states = next(simulation.settled(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last.times)
         return False
 
-    def measured(self, scores: Tensor) -> Tensor:
-        """Bounded scores on their way out; the release after the last round."""
+    def measured(self, scores: Tensor, *, takes_part: bool) -> Tensor:
+        """Bounded scores on their way out, or random numbers; the release after the last round."""
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
+        if takes_part:
+            guard.check_turn(self.simulation.channel, self.task, self.terms.rounds)
         self._account.pay(self.terms.rounds)
-        return guard.check_leaving(scores, SCORES, bounded=True)
+        scores = guard.check_leaving(scores, SCORES, bounded=True)
+        return scores if takes_part else padding(SCORES)
 
     def pay_more(self, release: Release) -> None:
         """For a release that no round has paid for."""
@@ -258,10 +279,7 @@ class Work:
         channel = self.simulation.channel
         channel.clip = clip
         bounded = Bounded.of(sent, clip, channel.moments)
-        vectors = bounded.vectors(
-            channel.unit, channel.moments, channel.relation, self._chosen, with_bits=channel.adapts
-        )
-        return vectors[0].float()
+        return bounded.vectors(channel.place, self._chosen)[0].float()
 
     def _board(self, request: Request) -> Board:
         expected = self.simulation.board.tensors
@@ -284,7 +302,9 @@ class Work:
         times: int,
     ) -> None:
         store, board = self.simulation.store, self._kept_board(request)
-        if states is not None:
+        if states is None:
+            store.put_back(self._chosen)
+        else:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
@@ -297,7 +317,8 @@ class Work:
 
 
 def _name(request: Request) -> str:
-    digest = hashlib.sha256(f"{request.round} {request.clip} {request.spread}".encode())
+    plain = f"{request.round} {request.clip} {request.spread} {request.takes_part}"
+    digest = hashlib.sha256(plain.encode())
     for name, value in sorted(request.tensors.items()):
         digest.update(name.encode() + value.contiguous().numpy().tobytes())
     return digest.hexdigest()

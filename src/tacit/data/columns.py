@@ -1,0 +1,133 @@
+"""One feature column of a table: numbers, 0 and 1, or categories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.data.cells import Table, check_keys, numeric_or_none, texts
+from tacit.errors import TacitError
+
+GAP = "(missing)"
+MOST_CATEGORIES = 50
+KEYS = {
+    "numeric": ("name", "type", "gaps", "scale"),
+    "flag": ("name", "type", "gaps"),
+    "categorical": ("name", "type", "categories"),
+}
+"""What a file says of a column, by its type."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature column; `categories` is None for numbers."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    gaps: bool = False
+    """Whether a column of numbers gets an indicator beside it."""
+    flag: bool = False
+    """Whether a column of numbers holds only 0 and 1, and so is never scaled."""
+    scale: tuple[float, float] | None = None
+    """Mean and standard deviation that all tasks scale it with; only ever given by hand."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        if self.categories is None:
+            return (self.name, f"{self.name} {GAP}") if self.gaps else (self.name,)
+        return tuple(f"{self.name}={category}" for category in self.coded)
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """The categories that have a 0/1 column: one of two, all of more, none of one."""
+        assert self.categories is not None
+        return self.categories if len(self.categories) > 2 else self.categories[1:]
+
+    @property
+    def indicators(self) -> tuple[bool, ...]:
+        """Which of `features` are 0 or 1 by what they are."""
+        number = self.categories is None and not self.flag
+        return tuple(not number or place > 0 for place in range(len(self.features)))
+
+    @classmethod
+    def fit(cls, table: Table, name: str, categorical: bool) -> Column:
+        """Decide what a column is by looking at all of it."""
+        numbers = None if categorical else _numbers(table, name)
+        if numbers is not None:
+            gaps = np.isnan(numbers)
+            only = bool((gaps | (numbers == 0) | (numbers == 1)).all())
+            return cls(name, gaps=bool(gaps.any()), flag=only)
+        found = set(texts(table.column(name), name).tolist())
+        categories = sorted(cell for cell in found if cell is not None and cell != GAP)
+        if len(categories) > MOST_CATEGORIES:
+            raise TacitError(
+                f"column {name!r} has {len(categories)} different texts such as "
+                f"{categories[0]!r}, too many for categories; pass drop=[{name!r}] (--drop {name}) "
+                "to leave it out"
+            )
+        return cls(name, (*categories, *((GAP,) if found & {None, GAP} else ())))
+
+    def to_plain(self) -> dict[str, Any]:
+        """For a file; `from_plain` turns it back."""
+        if self.categories is not None:
+            return {"name": self.name, "type": "categorical", "categories": list(self.categories)}
+        plain = {"name": self.name, "type": "flag" if self.flag else "numeric", "gaps": self.gaps}
+        return plain if self.flag else {**plain, "scale": _listed(self.scale)}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Column:
+        """Whatever is wrong with it is a ValueError that names the column."""
+        name = data.get("name")
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"a column has the name {name!r}, expected text")
+        kind, where = data.get("type"), f"column {name!r}"
+        if kind not in KEYS:
+            raise ValueError(f"{where} has the type {kind!r}, expected one of: {', '.join(KEYS)}")
+        check_keys(data, KEYS[kind], where)
+        if kind == "categorical":
+            return cls(name, distinct_texts(data.get("categories"), 1, f"{where}: categories"))
+        gaps = data.get("gaps", False)
+        if not isinstance(gaps, bool):
+            raise ValueError(f"{where} has gaps {gaps!r}, expected true or false")
+        return cls(name, None, gaps, kind == "flag", constants(data.get("scale"), where))
+
+
+def constants(value: Any, where: str) -> tuple[float, float] | None:
+    """A mean and a standard deviation as a file gives them."""
+    if value is None:
+        return None
+    numbers = isinstance(value, list) and all(type(part) in (int, float) for part in value)
+    if not numbers or len(value) != 2 or not np.isfinite(value).all() or value[1] <= 0:
+        raise ValueError(
+            f"{where} has the scale {value!r}, expected [mean, standard deviation above 0] or null"
+        )
+    return float(value[0]), float(value[1])
+
+
+def distinct_texts(value: Any, least: int, where: str) -> tuple[str, ...]:
+    """A list of different texts as a file gives it."""
+    good = isinstance(value, list) and all(isinstance(word, str) and word for word in value)
+    if not good or len(set(value)) < len(value) or len(value) < least:
+        raise ValueError(f"{where} must be a list of different texts, {least} or more")
+    return tuple(value)
+
+
+def _listed(pair: tuple[float, float] | None) -> list[float] | None:
+    return None if pair is None else list(pair)
+
+
+def _numbers(table: Table, name: str) -> np.ndarray | None:
+    """The column as numbers with NaN for gaps, or None where it is text."""
+    remedy = (
+        f"correct the cell, or pass categorical=[{name!r}] (--categorical {name}) if the column "
+        "holds categories"
+    )
+    numbers = numeric_or_none(table, name, remedy)
+    if numbers is not None and np.isnan(numbers).all():
+        raise TacitError(
+            f"column {name!r} is empty; pass drop=[{name!r}] (--drop {name}) to leave it out"
+        )
+    return numbers
