@@ -256,6 +256,7 @@ def test_methods_data_and_compare(table, tmp_path):
     assert "holds no result.json" in fail(["compare", str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_kill_and_resume_from_the_command_line(table, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     private = {"epsilon": None, "noise": 4}

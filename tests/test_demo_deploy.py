@@ -52,6 +52,7 @@ def stand_ins(monkeypatch):
     monkeypatch.delenv("TACIT_DATA", raising=False)
 
 
+@pytest.mark.slow
 def test_the_whole_demo(stand_ins, tmp_path, capsys):
     out, began = tmp_path / "demo", time.strftime("%Y-%m-%d %H:%M:%S")
     demo_deploy.run_demo(out, rounds=3)

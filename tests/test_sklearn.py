@@ -37,7 +37,7 @@ from tests.conftest import arrays
 ALL = [
     PrivateMultiTaskRegressor(),
     PrivateMultiTaskClassifier(),
-    PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=20),
+    PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=5),
     MultiTaskRegressor(),
     MultiTaskClassifier("mean-regularised"),
 ]
@@ -497,14 +497,24 @@ def test_classical_estimators_are_the_solvers():
 
 
 @pytest.mark.parametrize("method", tacit.classical.SOLVERS)
-def test_classical_estimators_choose_a_strength(method):
-    for kind, estimator in (("regression", MultiTaskRegressor), ("binary", MultiTaskClassifier)):
-        x, y, tasks = arrays(20, 4, kind, rows=(20, 30))
-        even = np.arange(len(x)) % 2 == 0
-        made = estimator(method).fit(x[even], y[even], tasks=tasks[even])
-        assert made.score(x[~even], y[~even], tasks=tasks[~even]) > 0.8
-        same = estimator(method, strength=made.strength_).fit(x[even], y[even], tasks=tasks[even])
-        np.testing.assert_allclose(same.coef_, made.coef_, rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize(
+    ("kind", "estimator"),
+    [
+        ("regression", MultiTaskRegressor),
+        pytest.param("binary", MultiTaskClassifier, marks=pytest.mark.slow),
+    ],
+)
+def test_classical_estimators_choose_a_strength(kind, estimator, method):
+    x, y, tasks = arrays(20, 4, kind, rows=(20, 30))
+    even = np.arange(len(x)) % 2 == 0
+    made = estimator(method).fit(x[even], y[even], tasks=tasks[even])
+    assert made.score(x[~even], y[~even], tasks=tasks[~even]) > 0.8
+    same = estimator(method, strength=made.strength_).fit(x[even], y[even], tasks=tasks[even])
+    np.testing.assert_allclose(same.coef_, made.coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_settings_of_classical_estimators_are_checked():
+    x, y, tasks = arrays(4, 2, "regression")
     with pytest.raises(tacit.TacitError, match="strength=-1"):
         MultiTaskRegressor(strength=-1).fit(x, y, tasks=tasks)
     with pytest.raises(tacit.TacitError, match="method='magic'"):

@@ -80,7 +80,7 @@ class Randomness:
         return pairs.sum(axis=0) / np.sqrt(2.0)
 
     def key(self, purpose: str, round: int) -> int:
-        """A 63-bit key for counter-based hashing; public, never used for noise or cohorts."""
+        """A 63-bit key for counter-based hashing; public, so never for noise or secret cohorts."""
         return int(self._generator(purpose, round).integers(2**63))
 
 

@@ -102,7 +102,7 @@ def proximal_gradient(federation, method: MPMTL, rounds: int, kind: str) -> np.n
 def test_without_noise_each_step_is_the_proximal_gradient_method(kind, structure, more):
     federation = tasks(kind)
     method = MPMTL(structure=structure, strength=0.08, lr=0.2, **more)
-    for rounds in (1, 2, 3, 6):
+    for rounds in (1, 2, 5):
         expected = proximal_gradient(federation, method, rounds, kind)
         assert np.allclose(final(federation, method, rounds), expected, atol=2e-5), rounds
 

@@ -71,7 +71,7 @@ def test_ditto_without_pull_trains_alone_beside_fedavg(make_federation):
 
 def test_ditto_converges_to_its_closed_form(make_federation):
     federation, pull = make_federation(), 0.6
-    finished = run(federation, Ditto(pull=pull, lr=0.1, local_steps=1, **FREE), rounds=2500)
+    finished = run(federation, Ditto(pull=pull, lr=0.1, local_steps=1, **FREE), rounds=1000)
     hessians, rights = quadratics(federation)
     centre = np.linalg.solve(hessians.sum(axis=0), rights.sum(axis=0))
     around = np.linalg.solve(hessians + pull * np.eye(5), (rights + pull * centre)[..., None])
@@ -82,7 +82,7 @@ def test_ditto_converges_to_its_closed_form(make_federation):
 def test_pfedme_converges_to_the_minimiser_of_the_envelopes(make_federation):
     federation, pull = make_federation(), 2.0
     method = PFedMe(pull=pull, lr=0.1, local_steps=1, inner_steps=40, inner_lr=0.08, **FREE)
-    finished = run(federation, method, rounds=600)
+    finished = run(federation, method, rounds=200)
     hessians, rights = quadratics(federation)
     inverse = np.linalg.inv(hessians + pull * np.eye(5))
     # mean over tasks of w - prox_k(w) = 0, where prox_k(w) = (H_k + λ)^-1 (b_k + λ w)
@@ -95,7 +95,7 @@ def test_pfedme_converges_to_the_minimiser_of_the_envelopes(make_federation):
 
 def test_ppsgd_reaches_every_task_and_equals_fedavg_without_a_personal_part(make_federation):
     federation = make_federation()
-    finished = run(federation, PPSGD(lr=0.05, local_steps=1, **FREE), rounds=4000)
+    finished = run(federation, PPSGD(lr=0.05, local_steps=1, **FREE), rounds=1600)
     hessians, rights = quadratics(federation)
     found = models(finished)
     slopes = np.einsum("kij,kj->ki", hessians, found) - rights

@@ -46,7 +46,7 @@ def test_clusters_do_not_hear_each_other(make_federation):
     federation = make_federation()
     groups = ["a"] * 5 + ["b"] * 7
     same = {"pull": 0.7, "lr": 0.1, "local_steps": 1, **FREE}
-    finished = run(federation.clustered(groups), RelatedPMTL(**same), rounds=3000)
+    finished = run(federation.clustered(groups), RelatedPMTL(**same), rounds=1200)
     hessians, rights = quadratics(federation)
     for members in (range(5), range(5, 12)):
         expected = solve(hessians[members], rights[members], 0.7 * blocks([len(members)]))
@@ -67,7 +67,7 @@ def test_a_fixed_omega_converges_to_its_closed_form(make_federation):
     signs = np.array([1.0, -0.5] * 6)
     omega = np.eye(12) - 0.8 * np.outer(signs, signs) / (signs @ signs)
     method = RelatedPMTL(pull=pull, lr=0.1, local_steps=1, **FREE)
-    finished = run(federation.related(omega), method, rounds=3000)
+    finished = run(federation.related(omega), method, rounds=1200)
     assert close(models(finished), solve(*quadratics(federation), pull * omega))
 
 

@@ -102,7 +102,7 @@ def drawn_in_public(size: int, tasks: int, noise: float, rounds: int, delta: flo
     return brentq(excess, 0, 1000)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(
     noise=st.floats(2, 30),
     rate=st.floats(0.05, 0.9),
@@ -237,3 +237,11 @@ def test_growth_for_display_is_close_and_ends_exact():
 def test_bad_cohorts_are_refused(sampling, cohort, words):
     with pytest.raises(TacitError, match=words):
         sampler_for(sampling, cohort, 200)
+
+
+def test_growth_follows_what_rounds_pay_where_they_differ():
+    releases = [Release(Everyone(), 20.0 / (1 + t / 10)) for t in range(40)]
+    shown = growth(releases, 1e-4, "add-remove")
+    for count in (3, 8, 20, 33):
+        exact = spent(Counter(releases[:count]), 1e-4, "add-remove").epsilon
+        assert shown[count] == pytest.approx(exact, rel=0.05)

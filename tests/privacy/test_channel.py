@@ -122,7 +122,7 @@ def test_the_budget_stops_the_run_before_it_is_passed():
     assert within <= 1.0 < beyond
 
 
-RUNS = 20_000
+RUNS = 8_000
 
 
 def scores(sampler: Poisson, noise: float, worst: torch.Tensor, present: bool) -> np.ndarray:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 
 import pytest
 
 from tacit import Privacy, TacitError
 from tacit.privacy import Everyone, InTurn, Ledger, Poisson, Release, guarantee
+from tacit.privacy.guarantee import delta_up, epsilon_up
 
 
 def test_entries_are_on_disk_when_book_returns_and_come_back(tmp_path):
@@ -20,6 +23,27 @@ def test_entries_are_on_disk_when_book_returns_and_come_back(tmp_path):
     again = Ledger.at(path)
     assert again.releases() == ledger.releases()
     assert again.releases()[Release(Poisson(0.5), 4.0)] == 2
+
+
+def test_an_entry_is_flushed_and_forced_to_disk_before_book_returns(tmp_path, monkeypatch):
+    """A crash of the machine, not only of the process, must not lose what is about to be told."""
+    path, forced = tmp_path / "ledger.jsonl", []
+    sync = os.fsync
+    monkeypatch.setattr("os.fsync", lambda file: (forced.append(path.read_text()), sync(file)))
+    Ledger.at(path).book(0, Release(Poisson(0.5), 4.0), repeatable=False)
+    assert [len(seen.splitlines()) for seen in forced] == [1]
+    path.write_text(path.read_text() + '{"round": 1')
+    Ledger.at(path)  # cuts the torn line off, and that must stay so
+    assert len(forced) == 2 and forced[1].count("\n") == 1
+
+
+def test_figures_are_rounded_up_and_never_down():
+    assert [epsilon_up(x) for x in (1.0, 1.001, 0.1, 0.0991, 0.00123, 0.0, math.inf)] == [
+        "1.00", "1.01", "0.10", "0.100", "0.00123", "0.00", "∞",
+    ]  # fmt: skip
+    assert [delta_up(x) for x in (0.001, 0.0012341, 1 / 3, 1e-7)] == [
+        "0.001", "0.00124", "0.334", "1e-07",
+    ]  # fmt: skip
 
 
 def test_an_old_ledger_of_random_cohorts_of_exact_size_is_not_read_as_anything_cheaper(tmp_path):

@@ -228,8 +228,9 @@ def test_repeated_rounds_and_other_orders_are_added(neighbours):
     sampler, noise, delta = InTurn(20, 1000), 3.0, 1e-4
     once = in_turn(sampler, noise, 10)
     twice = once + Counter([Release(sampler.at(4), noise)])
-    two_runs = once + Counter(Release(sampler.at(t, key=7), noise) for t in range(10))
-    unknown = once + Counter([Release(sampler, noise)])
+    later = Counter(Release(sampler.at(t, key=7), noise) for t in range(10, 20))
+    two_runs = once + later
+    unknown = Counter(Release(s, noise) for s in (sampler, *map(sampler.at, range(10, 20))))
     everyone = once + Counter([Release(Everyone(), noise)])
     costs = {1: [once], 2: [twice, two_runs, unknown, everyone]}
     for held, booked in itertools.chain(*([(n, one) for one in all] for n, all in costs.items())):

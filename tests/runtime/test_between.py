@@ -12,6 +12,7 @@ import tacit
 from tacit import Privacy, TacitError, between_tasks
 from tacit.privacy import Ledger, spent
 from tacit.privacy.covariance import gram_moved
+from tacit.privacy.gram import _grid
 
 
 def two_kinds(tasks: int = 16, rows: int = 24, seed: int = 0):
@@ -99,3 +100,11 @@ def test_errors_come_before_work(make_federation, tmp_path):
     with pytest.raises(TacitError, match="half the tasks"):
         between_tasks(federation, privacy=None).omega(9)
     assert torch.is_tensor(federation.train.x)
+
+
+def test_models_are_as_fine_as_noise_on_their_products_leaves_room_for():
+    """Twelve deviations of noise on squares of 2^f stay below 2⁴⁰ steps."""
+    assert [_grid(noise).fraction for noise in (1e-9, 1.0, 4.0, 2e10)] == [20, 18, 17, 1]
+    assert _grid(1.0).bits == 64
+    with pytest.raises(TacitError, match="beyond all precision"):
+        _grid(1e11)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.runtime import crash
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.runtime.crash"])
 

@@ -170,13 +170,15 @@ def test_rows_are_judged_by_models_that_have_not_seen_them(make_federation):
     federation = make_federation(tasks=8, features=40, kind="binary", seed=5)
     simulation = run(federation, Local(lr=1.0, batch=None), personalise="none").simulation
     bench = Bench(simulation, [ALONE])
-    (span,) = bench.spans(torch.arange(8))
-    candidates, losses, rows = bench.cross_validated(span, [ALONE])
-    at = candidates.index(Candidate(ALONE, bench.stops(ALONE)[0]))
-    assert losses[at].isfinite().all() and len(rows.y) == losses.shape[1]
-    made = bench.refit(span, {candidates[at]})
-    seen = bench._row_losses(made[candidates[at]], rows)
-    assert losses[at].mean() > 2 * seen.mean()
+    unseen, seen = [], []
+    for span in bench.spans(torch.arange(8)):
+        candidates, losses, rows = bench.cross_validated(span, [ALONE])
+        at = candidates.index(Candidate(ALONE, bench.stops(ALONE)[0]))
+        assert losses[at].isfinite().all() and len(rows.y) == losses.shape[1]
+        made = bench.refit(span, {candidates[at]})
+        unseen.append(losses[at])
+        seen.append(bench._row_losses(made[candidates[at]], rows))
+    assert torch.cat(unseen).mean() > 2 * torch.cat(seen).mean()
 
 
 def test_every_row_is_in_one_fold_and_folds_are_even(make_federation):
@@ -202,8 +204,7 @@ def test_predictions_do_not_depend_on_how_many_models_are_looked_at_together(mak
     simulation = run(federation, PMTL(batch=6), personalise="none").simulation
     every = torch.arange(12)
     whole = simulation.outputs("test", every)
+    own, rows = simulation.personal, federation.test
     for limit in (1, 5, 1000):
-        few = outputs(
-            simulation.model, simulation.personal, federation.test, every, lambda width, limit=limit: limit
-        )  # fmt: skip
+        few = outputs(simulation.model, own, rows, every, lambda width, most=limit: most)
         assert torch.allclose(whole, few, atol=1e-6)

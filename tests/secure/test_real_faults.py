@@ -27,6 +27,8 @@ from tacit.secure.summing import SumJob
 from tests.secure.rounds import Round, apart
 from tests.secure.running import assert_nothing_left, wait_for_line
 
+pytestmark = pytest.mark.slow
+
 HOLD = (sys.executable, str(Path(__file__).with_name("hold.py")), "server")
 METHOD = FedMTL(threshold=0.3, last_threshold=0.3, min_peers=1)
 ROUND = Round.random(3, 4, [5, 4, 6], columns=50)

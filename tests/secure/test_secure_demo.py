@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from rich.console import Console
 
 from tacit import demo_secure
 
 
+@pytest.mark.slow
 def test_both_curators_end_with_the_same_models(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo_secure, "ROUNDS", 3)
     monkeypatch.setattr(demo_secure, "ROUNDS_ALONE", 2)
     demo_secure.run_secure_demo(tmp_path, as_json=True)
     found = json.loads(capsys.readouterr().out)
     _, plain, secure = found["rows"]
-    assert plain["accuracy"] == secure["accuracy"]
     assert found["models_apart"] < 1e-4
+    # Answers on the edge may tip over: one of a client's is 0.0005 of the accuracy.
+    assert plain["accuracy"] == pytest.approx(secure["accuracy"], abs=2e-3)
     # Words of 64 bits instead of 32, task layers twice; three servers talk to each other besides.
     assert 2 < secure["bytes from a client"] / plain["bytes from a client"] < 3
     assert secure["bytes from a server"] > plain["bytes from a server"]

@@ -2,8 +2,8 @@
 
 PyTorch's own refuses to be mapped over tasks on a GPU, and on a CPU it wants channels outermost in
 memory, where the engine's convolutions leave them innermost. As plain sums and products it runs
-anywhere, and gives the same numbers. Rows that only fill a batch (weight zero) do not count: how
-many there are may depend on the shape of a chunk, and statistics must not.
+anywhere, and gives the same numbers but for rounding. Rows that only fill a batch (weight zero) do
+not count: how many there are depends on the shape of a chunk, and statistics must not.
 
 Statistics are buffers: they are computed from a task's rows, belong to its own state, and are never
 part of a contribution (see `tacit.local.flat`).

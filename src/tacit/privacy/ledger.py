@@ -2,8 +2,9 @@
 
 One JSON object per line; the file only ever grows. A crash between writing and publishing leaves an
 entry too many, never one too few. Entries of a seeded run carry the round as identity: when such a
-run is resumed it repeats the very same release bit for bit, and publishing the same number twice
-reveals nothing new. Without a seed the repeated round has fresh noise, and is booked again.
+run is resumed it repeats the very same release (bit for bit on the same kind of processor), and
+publishing the same number twice reveals nothing new. Without a seed the repeated round has fresh
+noise, and is booked again.
 
 A tuning is one entry (`"kind": "tuning"`), written before its first run: what it costs depends on
 how many runs are expected, not on how many were made.

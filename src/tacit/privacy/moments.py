@@ -62,8 +62,7 @@ class Moments:
         if self.mean > 0:
             parts.append(math.sqrt(self.mean) * x)
         if self.extra > 0:
-            bounded = contributions[:, d:].clamp(-1.0, 1.0) * (scale > 0).unsqueeze(1)
-            parts.append(math.sqrt(self.extra) * bounded)
+            parts.append(math.sqrt(self.extra) * contributions[:, d:].clamp(-1.0, 1.0))
         if self.covariance > 0:
             parts.append(math.sqrt(self.covariance) * flatten(x.unsqueeze(2) * x.unsqueeze(1)))
         return torch.cat(parts, dim=1)

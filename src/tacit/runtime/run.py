@@ -118,7 +118,8 @@ class Run:
     @property
     def diverged(self) -> list[str]:
         """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
-        return [self.federation.names[k] for k in self.simulation.diverged.nonzero().squeeze(1)]
+        numbers = self.simulation.diverged.nonzero().squeeze(1).tolist()
+        return [self.federation.names[number] for number in numbers]
 
     @property
     def exchange(self) -> dict[str, Any] | None:

@@ -87,6 +87,7 @@ def here(monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file <_io.*/dev/null:ResourceWarning")  # Ray's own
 @pytest.mark.filterwarnings(r"ignore:subprocess \d+ is still running:ResourceWarning")
 def test_the_same_models_and_guarantee_on_ray(make_federation, tmp_path, monkeypatch, capfd):

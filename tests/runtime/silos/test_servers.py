@@ -159,6 +159,7 @@ def test_silos_outside_the_cohort_train_and_book_and_share_zeros(
     assert log.count("zeros (not in this cohort) handed to 3 servers") == rounds
 
 
+@pytest.mark.slow
 def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):
     federation = headed()
     method = tacit.FedMTL(min_peers=1)
@@ -173,6 +174,7 @@ def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):
     assert "hides everything from the 3 servers" in str(done.guarantee)
 
 
+@pytest.mark.slow
 def test_a_silo_that_fails_in_the_middle_is_left_out_and_the_round_goes_on(
     servers, make_federation, tmp_path
 ):

@@ -1,0 +1,59 @@
+"""Silos, and workers of Ray, notice as little of each other as tasks on one machine do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tacit
+from tacit import data
+from tacit.runtime.silos.terms import terms_of
+from tests.interference.harness import CHANGES, TARGET, table
+from tests.runtime.silos import runs
+from tests.runtime.silos.direct import personal
+
+
+def both(change: str):
+    before = table("binary", tasks=6)
+    pair = (before, CHANGES[change](*before))
+    return [data.from_arrays(*each, kind="binary") for each in pair]
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if "place" not in name])
+def test_silos_send_and_keep_the_same(change, tmp_path):
+    """One round from the same billboard; the order of silos is agreed, so no place can change."""
+    seen = []
+    for number, federation in enumerate(both(change)):
+        sent = {}
+
+        def answered(task, request, reply, sent=sent):
+            if request.kind == "train":
+                sent[task] = reply.tensors["sent"]
+            return reply
+
+        terms = terms_of(
+            federation, tacit.PMTL(local_steps=2), model="linear", rounds=1, cohort=1.0,
+            privacy=tacit.Privacy(noise=1.0), server=None, seed=3,
+        )  # fmt: skip
+        _, direct = runs.run(terms, federation, tmp_path / str(number), answered=answered)
+        kept = {silo.name: personal(silo) for silo in direct.silos}
+        seen.append({name: (sent[k], kept[name]) for k, name in enumerate(federation.names)})
+    for name in seen[0].keys() - {TARGET}:
+        for one, other in zip(seen[0][name], seen[1][name], strict=True):
+            assert torch.equal(one, other)
+    assert change == "wild values" or not torch.equal(seen[0][TARGET][0], seen[1][TARGET][0])
+
+
+@pytest.mark.slow
+def test_workers_of_ray_end_with_the_same(tmp_path):
+    found = []
+    for number, federation in enumerate(both("many rows more")):
+        run = tacit.train(
+            federation, tacit.PMTL(local_steps=2), rounds=1, seed=3, engine="flower",
+            privacy=tacit.Privacy(noise=1.0), personalise="none", baselines=False,
+            out=tmp_path / str(number), model="linear",
+        )  # fmt: skip
+        found.append(run.models(torch.arange(6))[0])
+    others = [k for k, name in enumerate(federation.names) if name != TARGET]
+    assert torch.equal(found[0][others], found[1][others])
+    assert not torch.equal(found[0], found[1])
