@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tacit.cli import app, main
 from tacit.errors import TacitError
+from tests import sabotages
 
 runner = CliRunner()
 
@@ -339,3 +340,86 @@ def test_what_is_counted_over_tasks_is_labelled_where_it_is_written(table, tmp_p
     (out / "result.json").write_text(json.dumps(result))
     assert json.loads(succeed(["compare", str(out), "--json"]))[str(out)]["timing_label"] == label
     succeed(["compare", str(out), "--out", str(tmp_path / "c.html")])
+
+
+def experiment(tmp_path, table, out=None):
+    path = tmp_path / "experiment.toml"
+    place = f'out = "{out}"' if out else ""
+    path.write_text(
+        f"""
+        [data]
+        from = "{table}"
+        task = "hospital"
+        target = "outcome"
+        [method]
+        name = "fedavg"
+        [privacy]
+        epsilon = 2.0
+        delta = 0.001
+        [run]
+        rounds = 2
+        personalise = "none"
+        baselines = false
+        {place}
+        """
+    )
+    return path
+
+
+def test_audit_attacks_an_experiment_before_it_is_run(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = experiment(tmp_path, table)
+    shown = " ".join(succeed(["audit", str(path), "--many-runs", "300"]).split())
+    assert "Promised ε=2.00 at δ=0.001, any one task added or removed" in shown
+    assert "not refuted: the attack proves ε ≥ " in shown
+    assert "the observer is all other tasks together" in shown
+    assert not (tmp_path / "runs").exists()
+    words = ["audit", str(path), "--epsilon", "4", "--seed", "1", "--many-runs", "300", "--json"]
+    found = json.loads(succeed(words))
+    assert 3.9 < found["promised"]["epsilon"] <= 4
+    assert found["tries"] == {"runs": 300, "releases": 600}
+    assert found["confidence"] == 0.95
+
+
+def test_audit_of_a_run_reads_its_books_and_goes_into_its_report(table, tmp_path):
+    out = tmp_path / "run"
+    succeed(["train", str(experiment(tmp_path, table, out))])
+    before = (out / "report.html").read_text()
+    assert "Attacked" not in before
+    succeed(["audit", str(out), "--many-runs", "300"])
+    succeed(["audit", str(out), "--one-run", "--canaries", "30"])
+    kept = json.loads((out / "audit.json").read_text())
+    assert kept.keys() == {"many runs", "one run"}
+    promised = json.loads((out / "result.json").read_text())["guarantee"]["epsilon"]
+    assert kept["many runs"]["promised"]["epsilon"] == promised
+    after = (out / "report.html").read_text()
+    assert "<h2>Attacked</h2>" in after
+    assert kept["many runs"]["verdict"][1:] in after
+    assert "30 canaries" in after
+    assert "leave the others out" in fail(["audit", str(out), "--epsilon", "3"])
+    (out / "ledger.jsonl").unlink()
+    assert "has no ledger" in fail(["audit", str(out)])
+
+
+def test_audit_exits_with_one_where_the_promise_is_refuted(table, tmp_path):
+    """A table with a row more at its top: with a split by position, everybody moves."""
+    lines = table.read_text().splitlines()
+    more = tmp_path / "more.csv"
+    more.write_text("\n".join([lines[0], "h0,50,f,1", *lines[1:]]))
+    words = ["audit", str(experiment(tmp_path, table)), "--neighbour", str(more), "--clip", "0.01"]
+    with sabotages.the_old_split():
+        result = runner.invoke(app, [*words, "--many-runs", "50"])
+    assert result.exit_code == 1, result.output
+    shown = " ".join(result.stdout.split())
+    assert "REFUTED: " in shown
+    assert "other tasks' contributions moved by" in shown
+    assert "cannot prove one" not in shown
+
+
+def test_audit_takes_the_options_of_train(table):
+    options = succeed(["audit", "--help"]) + succeed(["train", "--help"])
+    assert options.count("--clip") == options.count("--neighbours") == 2
+    assert "no data" in fail(["audit"])
+    assert "promises no ε" in fail(
+        ["audit", "--data", str(table), "--task", "hospital", "--target", "outcome"]
+    )

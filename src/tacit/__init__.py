@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from tacit.privacy import Guarantee, Privacy
     from tacit.runtime.attendance import Attendance
+    from tacit.runtime.audit import audit
     from tacit.runtime.between import between_tasks
     from tacit.runtime.models import SavedModels
     from tacit.runtime.run import Run
@@ -76,6 +77,7 @@ __all__ = [
     "Server",
     "SharedPrior",
     "TacitError",
+    "audit",
     "between_tasks",
     "data",
     "models",
@@ -91,6 +93,7 @@ _ELSEWHERE = {
     "Run": "tacit.runtime.run",
     "SavedModels": "tacit.runtime.models",
     "Secure": "tacit.secure.settings",
+    "audit": "tacit.runtime.audit",
     "between_tasks": "tacit.runtime.between",
     "train": "tacit.runtime.train",
     "tune": "tacit.runtime.tune",

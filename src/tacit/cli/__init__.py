@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tacit.cli import account, coordinator, deploy, known, results, secure, silo, train, tune
+from tacit.cli import account, audit, coordinator, deploy, known, results, secure, silo, train, tune
 from tacit.cli_reproduce import reproduce
 from tacit.errors import TacitError
 
@@ -27,6 +27,7 @@ app.command()(results.demo)
 app.command()(results.compare)
 app.command()(results.predict)
 app.command()(account.account)
+app.command()(audit.audit)
 app.command()(known.methods)
 app.command(name="data")(known.data_sets)
 app.add_typer(deploy.app)

@@ -1,8 +1,11 @@
-"""`tacit train`: every setting of an experiment as a flag."""
+"""`tacit train`: every setting of an experiment as a flag, which `tacit audit` takes as well."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +17,7 @@ from tacit.errors import TacitError
 DATA, METHOD, PRIVACY, CURATOR, RUN = "Data", "Method", "Privacy", "Curator", "Run"
 
 
-def train(
-    config: Annotated[
-        Path | None, typer.Argument(help="An experiment as TOML; flags override it.")
-    ] = None,
+def settings(
     data: Annotated[
         str | None,
         OPTION(
@@ -203,16 +203,9 @@ def train(
         ),
     ] = None,
     out: Annotated[Path | None, OPTION(help="Folder for the result.", rich_help_panel=RUN)] = None,
-    resume: Annotated[
-        Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel=RUN)
-    ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Train a personal model for every task, and write the result, models and a report."""
-    from tacit.config import read
-
-    flags = {
+) -> dict[str, dict[str, Any]]:
+    """Every setting of an experiment, as the tables of a file."""
+    return {
         "data": {
             "from": data, "task": task, "target": targets(target), "kind": kind,
             "drop": names(drop), "features": names(features), "categorical": names(categorical),
@@ -240,6 +233,41 @@ def train(
             "out": None if out is None else str(out),
         },
     }  # fmt: skip
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all settings of an experiment as options; it is handed them as `flags`."""
+    own, shared = (inspect.signature(part, eval_str=True) for part in (command, settings))
+    kept = [one for one in own.parameters.values() if one.name != "flags"]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        flags = settings(**{name: given.pop(name) for name in shared.parameters})
+        command(flags=flags, **given)
+
+    every = [kept[0], *shared.parameters.values(), *kept[1:]]
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in keywords}
+    return run
+
+
+@with_settings
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(help="An experiment as TOML; flags override it.")
+    ] = None,
+    resume: Annotated[
+        Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel=RUN)
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    *,
+    flags: dict[str, dict[str, Any]],
+) -> None:
+    """Train a personal model for every task, and write the result, models and a report."""
+    from tacit.config import read
+
     if resume is not None:
         given = any(value is not None for part in flags.values() for value in part.values())
         if config is not None or given:

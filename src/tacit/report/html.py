@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report import exchange, kept, per_head, plots, settings
+from tacit.report import audit, exchange, kept, per_head, plots, settings
 from tacit.report.box import guarantee_box, uncovered
 from tacit.report.page import (
     Markup,
@@ -57,6 +57,8 @@ def write_html(
 ) -> Path:
     """Write the report of one run, from the content of its result.json and nothing else.
 
+    Attacks on the run are shown where they stand under `audits` (what `tacit audit` keeps).
+
     `date` stands in the title; without it the run's own date, and without that today.
     """
     return save(page(result, date=date), path)
@@ -75,6 +77,7 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
         guarantee_box(
             result["guarantee"], adapted=result["config"].get("clip_quantile") is not None
         ),
+        audit.section(result),
         paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
         _headline(result, tasks),
         kept.section(result),

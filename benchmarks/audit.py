@@ -1,0 +1,132 @@
+"""What audits prove of true promises, and whether they catch false ones.
+
+    OMP_NUM_THREADS=1 python benchmarks/audit.py [--seeds 20] [--only true|false]
+
+The sabotages are those of the tests: run it from the root of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tacit
+from tacit.runtime.audited import Audit
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests import sabotages
+from tests.conftest import arrays
+
+EPSILONS = (1.0, 4.0, 8.0)
+RUNS = {1.0: 20_000, 4.0: 20_000, 8.0: 20_000}
+SHARP = {1.0: 20_000, 4.0: 20_000, 8.0: 60_000}
+"""To prove more than ε = 8 takes many guesses: even if all are right, a doubt is left."""
+FEW = 10
+
+Sabotage = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def federation(tasks: int = FEW, features: int = 4, more: int = 0) -> tacit.Federation:
+    """Made-up tasks; `more` rows are put before all others, in the first task."""
+    x, y, names = (
+        np.concatenate([part[:more], part]) for part in arrays(tasks, features, "regression")
+    )
+    return tacit.data.from_arrays(x, y, names, scale="none", target_scale="none", kind="regression")
+
+
+def attack(
+    of: tacit.Federation,
+    epsilon: float,
+    seed: int,
+    neighbours: Any = "add-remove",
+    delta: float = 1e-3,
+    clip: float = 0.3,
+    **settings: Any,
+) -> Audit:
+    privacy = tacit.Privacy(epsilon=epsilon, delta=delta, neighbours=neighbours)
+    return tacit.audit(of, tacit.PMTL(clip=clip), privacy=privacy, seed=seed, **settings)
+
+
+def measure(
+    name: str,
+    seeds: int,
+    of: tacit.Federation,
+    runs: dict[float, int] | None,
+    sabotage: Sabotage = contextlib.nullcontext,
+    **settings: Any,
+) -> None:
+    """One line for each ε: how often the bound was above the promise, and which part of it."""
+    for epsilon in EPSILONS:
+        many = {} if runs is None else {"many_runs": runs[epsilon]}
+        started = time.monotonic()
+        with sabotage():
+            found = [attack(of, epsilon, seed, **settings, **many) for seed in range(seeds)]
+        shares = np.array([one.epsilon_lower / one.promised.epsilon for one in found])
+        print(
+            f"{name:<28} ε = {epsilon:g}: above the promise in {(shares > 1).sum()} of {seeds}; "
+            f"{shares.min():.2f} to {shares.max():.2f} of it, median {np.median(shares):.2f}; "
+            f"{(time.monotonic() - started) / seeds:.0f} s each",
+            flush=True,
+        )
+
+
+def true_promises(seeds: int) -> None:
+    few = federation()
+    measure("everyone, add-remove", seeds, few, RUNS, rounds=2)
+    measure("everyone, replace", seeds, few, RUNS, rounds=1, neighbours="replace")
+    measure("Poisson 0.5, add-remove", seeds, few, RUNS, rounds=2, cohort=0.5)
+    wide = federation(features=300)
+    measure("one run, 301 parameters", seeds, wide, None, rounds=10, one_run=True, delta=1e-5)
+
+
+def false_promises(seeds: int) -> None:
+    few = federation()
+    measure("half the noise", seeds, few, SHARP, sabotages.half_the_noise, rounds=1)
+    measure("no clip", seeds, few, SHARP, sabotages.no_clip, rounds=1)
+    measure("divided by who came", seeds, few, SHARP, sabotages.realised_cohort, rounds=1)
+    measure(
+        "fixed size, amplified",
+        seeds,
+        federation(40),
+        SHARP,
+        lambda: sabotages.amplified_fixed_size(8),
+        rounds=5,
+        neighbours="replace",
+    )
+    with sabotages.the_old_split():
+        first, second = (federation(300, more=more) for more in (0, 1))
+    measure(
+        "the old split",
+        seeds,
+        first,
+        SHARP,
+        rounds=1,
+        neighbours="replace",
+        neighbour=second,
+        clip=1e-3,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--only", choices=("true", "false"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.only != "false":
+        true_promises(given.seeds)
+    if given.only != "true":
+        false_promises(max(1, given.seeds // 10))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What an attack on a run found: the promise, the bound, and what was assumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.privacy import Privacy, Release, Sampler, spent
+from tacit.privacy.accounting import B
+from tacit.privacy.guarantee import IN_WORDS, delta_up, epsilon_up
+from tacit.privacy.sampling import Neighbours
+from tacit.runtime.store import replace
+
+FILE = "audit.json"
+
+
+@dataclass(frozen=True)
+class Promised:
+    """The promise that is attacked."""
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+    sampling: str
+    accountant: str
+    releases: int
+    noise_multiplier: float
+
+    @classmethod
+    def of(
+        cls,
+        booked: Mapping[B, int],
+        privacy: Privacy,
+        sampler: Sampler,
+        neighbours: Neighbours | None = None,
+    ) -> Promised:
+        """What these releases promise, as the guarantee of a run would have it."""
+        assert privacy.delta is not None
+        which = neighbours or privacy.neighbours
+        total = spent(booked, privacy.delta, which)
+        return cls(
+            total.epsilon,
+            privacy.delta,
+            which,
+            str(sampler),
+            total.accountant,
+            sum(count for entry, count in booked.items() if isinstance(entry, Release)),
+            min(entry.noise_multiplier for entry in booked),
+        )
+
+    def __str__(self) -> str:
+        releases = f"{self.releases} release{'s' if self.releases != 1 else ''}"
+        return (
+            f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
+            f"{IN_WORDS[self.neighbours]}, {self.sampling}, {releases}, "
+            f"{self.accountant} accountant"
+        )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A finished attack."""
+
+    attack: str
+    """"many runs", "one run" or "neighbour"."""
+    promised: Promised
+    epsilon_lower: float
+    """What the attack proves, with this confidence."""
+    confidence: float
+    tries: Mapping[str, float]
+    """How often was tried what."""
+    assumed: tuple[str, ...]
+    broken: str = ""
+    """What the attack saw that must not happen at all, whatever the noise hides of it."""
+    seconds: float = 0.0
+
+    @property
+    def refuted(self) -> bool:
+        return bool(self.broken) or self.epsilon_lower > self.promised.epsilon
+
+    @property
+    def verdict(self) -> str:
+        """In one sentence."""
+        least, most = f"{_down(self.epsilon_lower)}", epsilon_up(self.promised.epsilon)
+        sure = f"{100 * self.confidence:g} % confidence"
+        if self.epsilon_lower > self.promised.epsilon:
+            also = f"; {self.broken}" if self.broken else ""
+            return f"REFUTED: ε is at least {least} ({sure}), but {most} was promised{also}"
+        if self.broken:
+            return f"REFUTED: {self.broken}"
+        return f"not refuted: the attack proves ε ≥ {least} ({sure}), and {most} was promised"
+
+    def __str__(self) -> str:
+        return f"{self.verdict}; the promise: {self.promised}"
+
+    __repr__ = __str__
+
+    def to_json(self) -> dict[str, Any]:
+        promised = {key: value for key, value in vars(self.promised).items()}
+        finite = math.isfinite(self.epsilon_lower)
+        return {
+            "attack": self.attack,
+            "promised": promised | {"in_words": str(self.promised)},
+            "epsilon_lower": self.epsilon_lower if finite else None,
+            "confidence": self.confidence,
+            "refuted": self.refuted,
+            "verdict": self.verdict,
+            "tries": dict(self.tries),
+            "assumed": list(self.assumed),
+            "broken": self.broken,
+            "seconds": self.seconds,
+            "date": time.strftime("%Y-%m-%d"),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Into audit.json, in the place of an earlier attack of this kind, and into the report."""
+        path = folder / FILE
+        before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = before | {self.attack: self.to_json()}
+        replace(path, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False).encode())
+        result = folder / "result.json"
+        if result.is_file():
+            from tacit.report.html import write_html
+
+            known = json.loads(result.read_text(encoding="utf-8"))
+            write_html(known | {"audits": found}, folder / "report.html")
+
+
+def _down(epsilon: float) -> str:
+    """Two decimals, never rounded up."""
+    return f"{math.floor(epsilon * 100) / 100:.2f}" if math.isfinite(epsilon) else "∞"
