@@ -113,11 +113,12 @@ def test_the_second_domain_sees_negatives(archive):
     plain = load("lfw-pseudo", path=archive, clients=5, min_rows=4)
     both = load("lfw-pseudo", path=archive, clients=5, min_rows=4, domains=2)
     assert both.names == ["positive-01", "positive-02", "positive-03", "negative-04", "negative-05"]
-    torch.testing.assert_close(both.test.y, plain.test.y, equal_nan=True, rtol=0, atol=0)
-    for part in PARTS:
-        for task in range(5):
-            seen, real = (raw(fed.part(part).of(task)[0]) for fed in (both, plain))
-            assert torch.equal(seen, real if task < 3 else 255 - real)
+    for task in range(5):  # tasks have other names here and there, so other rows are held back
+        seen, real = (
+            torch.cat([raw(fed.part(part).of(task)[0]) for part in PARTS]) for fed in (both, plain)
+        )
+        real = real if task < 3 else 255 - real
+        assert sorted(map(str, seen.tolist())) == sorted(map(str, real.tolist()))
 
 
 @pytest.mark.parametrize(
