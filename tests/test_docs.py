@@ -30,6 +30,7 @@ def test_the_method_of_the_guide_trains_privately(make_federation, tmp_path, mon
     assert run.guarantee.releases == 2
 
 
+@pytest.mark.slow
 def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # without a seed the run makes a folder for its ledger
     (code,) = blocks("README.md")

@@ -37,10 +37,10 @@ from tests.conftest import arrays
 ALL = [
     PrivateMultiTaskRegressor(),
     PrivateMultiTaskClassifier(),
-    PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=5),
-    MultiTaskRegressor(),
+    MultiTaskRegressor(strength=0.1),
     MultiTaskClassifier("mean-regularised"),
 ]
+LONG = [PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=20), MultiTaskRegressor()]
 NOT_FOR_US: dict[str, str] = {}
 """Checks that cannot hold: name -> reason."""
 KINDS = [("regression", PrivateMultiTaskRegressor), ("binary", PrivateMultiTaskClassifier)]
@@ -48,6 +48,12 @@ KINDS = [("regression", PrivateMultiTaskRegressor), ("binary", PrivateMultiTaskC
 
 @parametrize_with_checks(ALL, expected_failed_checks=lambda estimator: NOT_FOR_US)
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(LONG, expected_failed_checks=lambda estimator: NOT_FOR_US)
+def test_scikit_learn_checks_that_take_long(estimator, check):
     check(estimator)
 
 

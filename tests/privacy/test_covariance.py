@@ -112,7 +112,7 @@ def gram_distance(neighbours: str):
     return distance
 
 
-def searched(distance, bound: float, columns: int, seeds: int = 2) -> None:
+def searched(distance, bound: float, columns: int, seeds: int = 1) -> None:
     found = []
     for seed in range(seeds):
         for d in (1, 2, 5):

@@ -32,6 +32,8 @@ from tacit.reproduce.mpmtl.run import FIGURES
 from tacit.reproduce.noise import NoiseTable
 
 TASKS, ROWS, WIDE = 24, 8, 5
+SHORT = ("mpmtl/figure2", "mpmtl/figure7")
+"""Figures whose files are made without delay; the others differ in what they compare."""
 
 
 def small(key="low-rank", seed=0, tasks=TASKS, test_rows=12):
@@ -85,7 +87,13 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", sorted(set(FIGURES) - {"mpmtl/figure6"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SHORT else pytest.mark.slow)
+        for name in sorted(set(FIGURES) - {"mpmtl/figure6"})
+    ],
+)
 def test_every_figure_makes_its_files(tiny, tmp_path, name):
     out = tmp_path / "out"
     page = reproduce(name, tmp_path, out, seeds=1, reduced=True, say=lambda _: None)

@@ -77,7 +77,14 @@ def _read(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+SHORT = ("pmtl/figure1", "pmtl/figure7", "pmtl/settings")
+"""Curves, a grid and a search: the others are more of the same."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in SHORT else pytest.mark.slow) for n in sorted(EXPERIMENTS)],
+)
 def test_end_to_end(place, name):
     out, said = place / "out", []
     grid = experiments.GRIDS.get(name)

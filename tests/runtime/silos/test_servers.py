@@ -80,6 +80,7 @@ def run(federation, method, servers, folder, *, asking=AtOnce, curator=None, **s
     return terms, silos, conduct(terms, folder / "coordinator", asking(silos), servers=curator)
 
 
+@pytest.mark.slow
 def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federation, tmp_path):
     federation = make_federation(tasks=4)
     privacy = tacit.Privacy(noise=1e-3)  # hardly any, so that the sum can be compared
