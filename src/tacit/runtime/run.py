@@ -118,7 +118,7 @@ class Run:
     @property
     def diverged(self) -> list[str]:
         """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
-        numbers = self.simulation.diverged.nonzero().squeeze(1).tolist()
+        numbers: list[int] = self.simulation.diverged.nonzero().squeeze(1).tolist()
         return [self.federation.names[number] for number in numbers]
 
     @property

@@ -119,6 +119,8 @@ class Silo:
         if not again:
             length = float(torch.linalg.vector_norm(vector.double()))
             what = f"{len(vector)} numbers of length {length:.3g}"
+            if not length:
+                what += " (training diverged on this silo's rows, or left nothing to say)"
             if request.clip is not None:
                 what += f" in clips of {request.clip:g}"
             where = "kept for the servers, as shares" if shared else "sent to the coordinator"
