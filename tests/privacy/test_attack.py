@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy import Everyone, Poisson, Release
+from tacit.privacy import Everyone, InTurn, Poisson, Release
 from tacit.privacy.attack import ON_SHARES, scores, stage, worst_worlds
 from tacit.privacy.channel import Channel
 from tacit.privacy.moments import Moments
@@ -45,7 +45,7 @@ def sides(one: Channel, neighbours, runs: int, seed: int) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-@pytest.mark.parametrize("sampler", [Everyone(), Poisson(0.6)], ids=["everyone", "poisson"])
+@pytest.mark.parametrize("sampler", [Everyone(), Poisson(0.6), InTurn(4, TASKS)], ids=str)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_score_is_the_likelihood_ratio(setting, sampler, neighbours):
     one = stage(channel(sampler, **SETTINGS[setting]))

@@ -23,7 +23,7 @@ DELTA = 1e-3
 
 
 def attacked(federation, epsilon=1.0, runs=6000, method=None, **more) -> Audit:
-    promise = {key: more.pop(key) for key in ("delta", "neighbours") if key in more}
+    promise = {key: more.pop(key) for key in ("delta", "neighbours", "sampling") if key in more}
     privacy = tacit.Privacy(epsilon=epsilon, **{"delta": DELTA} | promise)
     settings = {"rounds": 1, "seed": 0, "many_runs": runs} | more
     return tacit.audit(federation, method or tacit.PMTL(clip=0.3), privacy=privacy, **settings)
@@ -38,6 +38,16 @@ def test_a_true_promise_is_half_proved_and_not_refuted(make_federation, epsilon,
     assert not found.refuted
     assert found.verdict.startswith("not refuted: the attack proves ε ≥ ")
     assert found.tries == {"runs": 6000, "releases": 6000}
+
+
+def test_who_takes_turns_is_attacked_in_its_own_rounds(make_federation):
+    """Each task is in one of three rounds, and everybody knows in which."""
+    settings = {"sampling": "in-turn", "cohort": 4, "rounds": 3}
+    found = attacked(make_federation(), 4.0, runs=2000, **settings)
+    assert 2.0 < found.epsilon_lower <= found.promised.epsilon <= 4.0
+    assert "the observer knows in which rounds the target took part" in found.assumed
+    found = attacked(wide(), 8.0, canaries=400, **ONE_RUN, **settings)
+    assert 0.3 < found.epsilon_lower <= found.promised.epsilon <= 8.0
 
 
 @pytest.mark.parametrize(
