@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.federation import Rows
 from tacit.local.batches import all_rows, draw
-from tacit.local.chunks import widths_of
+from tacit.local.chunks import slots_for, widths_of
 from tacit.randomness import scramble
 
 
@@ -73,3 +75,22 @@ def test_widths_are_few_and_waste_little(number):
     assert number <= width <= max(16, 2 * number)
     assert number < 64 or width <= 1.5 * number
     assert int(widths_of(torch.tensor([width]))) == width
+
+
+@given(
+    st.floats(1, 1e4), st.floats(0.001, 1), st.integers(1, 5000), st.booleans(), st.integers(0, 500)
+)
+def test_chunks_are_whole_vectors_or_single_tasks(expected, rate, limit, ragged, overhead):
+    of = max(1, math.ceil(expected / rate))
+    slots = slots_for(expected, of, limit, ragged=ragged, overhead=overhead)
+    assert slots == 1 or (slots % 16 == 0 and slots <= max(limit, 16) + 15)
+    assert (slots == 1) == (expected <= 4 or limit < 4)
+    assert slots <= expected + 3 * math.sqrt(expected) + 16
+
+
+def test_chunks_waste_little():
+    """Cohorts of 30 of 60 networks, of 500 of 2000 linear models, and everyone."""
+    assert slots_for(30.0, 60, 64, overhead=5) == 32
+    assert 512 <= slots_for(500.0, 2000, 10_000, overhead=43) <= 560
+    assert slots_for(139.0, 139, 10_000, overhead=43) == 144
+    assert slots_for(100_000.0, 100_000, 4000, overhead=40) * 25 >= 100_000

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -32,7 +33,7 @@ FEW = 4
 """So few tasks are computed one after the other: mapping them over a chunk would not pay."""
 NARROW = 16
 """Tasks with fewer rows are filled up to so many."""
-WIDTHS = 4
+WIDTHS = 2
 """How many different widths a ragged cohort is taken to have."""
 
 
@@ -55,20 +56,33 @@ def widths_of(counts: Tensor) -> Tensor:
     return torch.where((power >= 8 * NARROW) & (counts <= middle), middle, power).long()
 
 
-def slots_for(expected: float, of: int, limit: int, *, ragged: bool = False) -> int:
+@lru_cache(maxsize=1024)
+def slots_for(
+    expected: float, of: int, limit: int, *, ragged: bool = False, overhead: int = 16
+) -> int:
     """How many tasks a chunk holds: from public numbers alone.
 
-    `expected` tasks of `of` are drawn, `limit` of them fit near the cache or into memory. `ragged`
-    cohorts fall apart into chunks of several widths.
+    `expected` tasks of `of` are drawn, `limit` of them fit near the cache or into memory, and every
+    chunk costs as much as `overhead` slots besides. Larger chunks have more filler, smaller ones
+    are more. `ragged` cohorts fall apart into chunks of several widths.
     """
-    # A cohort is rarely larger than this, so one chunk is enough if memory is.
-    most = expected + 1.5 * math.sqrt(max(0.0, expected * (1 - expected / of)))
-    if most <= FEW or limit < FEW:
+    if expected <= FEW or limit < FEW:
         return 1
+    spread = math.sqrt(max(0.0, expected * (1 - expected / of)))
     if ragged:
-        most /= WIDTHS
-    parts = math.ceil(most / max(limit, SLOTS))
-    return SLOTS * math.ceil(most / parts / SLOTS)
+        expected, spread = expected / WIDTHS, 0.0
+    most = SLOTS * math.ceil(min(expected + 3 * spread, max(limit, SLOTS)) / SLOTS)
+    sizes = range(SLOTS, most + 1, SLOTS)
+    return min(sizes, key=lambda size: (size + overhead) * _needed(expected, spread, size))
+
+
+def _needed(expected: float, spread: float, size: int) -> float:
+    """Chunks of this size that a cohort fills: the sum of the chances that it needs one more."""
+    if not spread:
+        return math.ceil(expected / size)
+    most = math.ceil((expected + 6 * spread) / size)
+    away = ((number * size + 0.5 - expected) / spread for number in range(most))
+    return sum(math.erfc(deviations / math.sqrt(2)) / 2 for deviations in away)
 
 
 def chunks(tasks: Tensor, widths: Tensor | int, slots: Callable[[int], int]) -> Iterator[Chunk]:

@@ -43,6 +43,8 @@ CPU_CHUNK_BYTES = 32 << 20
 """Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
 GPU_SHARE = 8
 """One chunk takes this part of a GPU's memory: of all of it, not of what other data leave free."""
+CHUNK_COSTS = 1 << 17
+"""A chunk costs as much as so many numbers, whatever it holds: every operation takes its time."""
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer."""
 TRACED_SIZE = 1 << 19
@@ -338,7 +340,7 @@ class Simulation:
         limit = chunk_bytes(self.device) // (4 * numbers)
         if self.method.channel != "billboard" and limit < SLOTS and self.device.type == "cpu":
             return 1  # see `Together`, `single`: nobody is promised anything
-        return slots_for(expected, of, limit, ragged=ragged)
+        return slots_for(expected, of, limit, ragged=ragged, overhead=CHUNK_COSTS // numbers)
 
     def in_flight(self, chunk: Chunk) -> int:
         """How many numbers a local step of this chunk has in work."""
