@@ -20,8 +20,6 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tacit
-from tacit.classical import Problem, trace_norm
-from tacit.federation import Rows
 from tacit.privacy import Ledger, spent
 from tacit.runtime.progress import silent
 from tacit.sklearn import (
@@ -308,26 +306,6 @@ def test_fits_add_up_in_a_ledger(tmp_path):
     assert not hasattr(made, "spent_")
 
 
-@pytest.mark.parametrize("method", ["pmtl", "ditto", "mpmtl", "prior"])
-def test_a_task_that_cannot_be_trained_fails_alone(method):
-    """Its rows are ten thousand times too large: nobody else notices, and it is left alone."""
-    x, y, tasks = arrays(12, 3, "regression")
-    wild = x * np.where(tasks == "task-4", 1e4, 1.0)[:, None]
-    made = PrivateMultiTaskRegressor(method, random_state=0, epsilon=8.0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        made.fit(wild.astype(np.float32), y, tasks=tasks)
-    assert set(made.diverged_) <= {"task-4"}
-    assert bool(made.diverged_) == any(
-        "diverged for 1 of 12 tasks" in str(w.message) for w in caught
-    )
-    own = tasks == "task-4"
-    error = np.mean((made.predict(wild[own], tasks[own]) - y[own]) ** 2)
-    assert error < 0.5 * np.var(y[own])
-    rest = made.predict(x[~own], tasks[~own])
-    assert np.mean((rest - y[~own]) ** 2) < 0.6 * np.var(y[~own])
-
-
 def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path, monkeypatch):
     x, y, tasks = arrays(8, 3, "regression")
     made = PrivateMultiTaskRegressor("pmtl", ledger=tmp_path / "ledger", rounds=30)
@@ -483,48 +461,6 @@ def test_other_settings_on_the_same_rows_warn_and_nothing_else_does():
     PrivateMultiTaskRegressor().fit(x, y, tasks=tasks)
     with pytest.warns(UnbookedTuningWarning):
         PrivateMultiTaskRegressor(target_scale=(0.0, 2.0)).fit(x, y, tasks=tasks)
-
-
-# --- classical ---
-
-
-def test_classical_estimators_are_the_solvers():
-    x, y, tasks = by_task(*arrays(8, 4, "regression"))
-    made = MultiTaskRegressor("trace-norm", strength=0.3).fit(x, y, tasks=tasks)
-    counts = np.unique(tasks, return_counts=True)[1]
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
-    rows = Rows(torch.from_numpy(x).double(), torch.from_numpy(y), offsets)
-    w = trace_norm(Problem.of(rows, "regression"), 0.3).w.numpy()
-    np.testing.assert_allclose(made.coef_, w[:, :-1])
-    np.testing.assert_allclose(made.intercept_, w[:, -1])
-    np.testing.assert_allclose(made.billboard_coef_, w[:, :-1].mean(axis=0))
-    assert "the rows of all tasks were pooled in one place" in str(made.guarantee_)
-    assert not made.guarantee_.private
-
-
-@pytest.mark.parametrize("method", tacit.classical.SOLVERS)
-@pytest.mark.parametrize(
-    ("kind", "estimator"),
-    [
-        ("regression", MultiTaskRegressor),
-        pytest.param("binary", MultiTaskClassifier, marks=pytest.mark.slow),
-    ],
-)
-def test_classical_estimators_choose_a_strength(kind, estimator, method):
-    x, y, tasks = arrays(20, 4, kind, rows=(20, 30))
-    even = np.arange(len(x)) % 2 == 0
-    made = estimator(method).fit(x[even], y[even], tasks=tasks[even])
-    assert made.score(x[~even], y[~even], tasks=tasks[~even]) > 0.8
-    same = estimator(method, strength=made.strength_).fit(x[even], y[even], tasks=tasks[even])
-    np.testing.assert_allclose(same.coef_, made.coef_, rtol=1e-3, atol=1e-4)
-
-
-def test_settings_of_classical_estimators_are_checked():
-    x, y, tasks = arrays(4, 2, "regression")
-    with pytest.raises(tacit.TacitError, match="strength=-1"):
-        MultiTaskRegressor(strength=-1).fit(x, y, tasks=tasks)
-    with pytest.raises(tacit.TacitError, match="method='magic'"):
-        MultiTaskRegressor("magic").fit(x, y, tasks=tasks)
 
 
 def test_the_example_of_the_readme_runs():

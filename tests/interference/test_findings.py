@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.channel import Channel
 from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness
+from tacit.sklearn import PrivateMultiTaskRegressor
+from tests.conftest import arrays
 from tests.interference.harness import CHANGES, TARGET, Setting, simulation_of, table
 from tests.interference.networks import made
 
@@ -154,3 +157,23 @@ def test_a_network_that_diverges_is_trained_alone_by_steps_that_cannot():
     assert TARGET in run.diverged
     assert run.models(torch.arange(len(federation)))[0].isfinite().all()
     assert run.metrics["diverged"] == run.diverged and "not covered" in run.metrics["label"]
+
+
+@pytest.mark.parametrize("method", ["pmtl", "ditto", "mpmtl", "prior"])
+def test_a_task_that_cannot_be_trained_fails_alone(method):
+    """Its rows are ten thousand times too large: nobody else notices, and it is left alone."""
+    x, y, tasks = arrays(12, 3, "regression")
+    wild = x * np.where(tasks == "task-4", 1e4, 1.0)[:, None]
+    made = PrivateMultiTaskRegressor(method, random_state=0, epsilon=8.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made.fit(wild.astype(np.float32), y, tasks=tasks)
+    assert set(made.diverged_) <= {"task-4"}
+    assert bool(made.diverged_) == any(
+        "diverged for 1 of 12 tasks" in str(w.message) for w in caught
+    )
+    own = tasks == "task-4"
+    error = np.mean((made.predict(wild[own], tasks[own]) - y[own]) ** 2)
+    assert error < 0.5 * np.var(y[own])
+    rest = made.predict(x[~own], tasks[~own])
+    assert np.mean((rest - y[~own]) ** 2) < 0.6 * np.var(y[~own])
