@@ -109,11 +109,19 @@ def test_parts_and_scaling(source, change, tmp_path):
 # --- methods, models, chunks, stores ---
 
 
-@BATCHES
-@pytest.mark.parametrize("name", METHODS)
+QUICKLY = [(name, 6) for name in METHODS] + [(name, None) for name in ("pmtl", "fedavg")]
+"""Each method once; linear methods have full batches in any case."""
+IN_FULL = [(n, None) for n, kind in METHODS.items() if issubclass(kind, TrainedMethod)]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        *QUICKLY,
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in IN_FULL if pair not in QUICKLY),
+    ],
+)
 def test_every_method(name, batch):
-    if batch is None and not issubclass(METHODS[name], TrainedMethod):
-        pytest.skip("its batches are always full")
     kind = "multiclass" if name == "fedrep" else "binary"
     model = "mlp" if name == "fedrep" else "linear"
     # On the billboard of `naive` every task has a row, in the order of the file.
@@ -121,7 +129,7 @@ def test_every_method(name, batch):
         pair = both(change, kind)
         if name == "related":
             pair = tuple(each.clustered([k[-1] for k in each.names]) for each in pair)
-        setting = Setting(method(name, batch), model, last_step=name == "pmtl")
+        setting = Setting(method(name, batch), model, last_step=(name, batch) == ("pmtl", 6))
         assert noticed(*pair, setting) == []
 
 

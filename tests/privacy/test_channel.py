@@ -167,6 +167,7 @@ def test_attack_succeeds_when_clipping_is_removed(monkeypatch):
     assert proved > promised
 
 
+@pytest.mark.slow
 def test_attack_succeeds_when_the_noise_is_halved(monkeypatch):
     draw = Randomness.normal
     monkeypatch.setattr(Randomness, "normal", lambda self, *args: draw(self, *args) / 2)
