@@ -64,7 +64,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/channel.py": (*CHANNEL, "runtime/test_train.py"),
     "privacy/covariance.py": ("privacy/test_covariance.py", "privacy/test_audit.py"),
     "privacy/gram.py": ("privacy/test_covariance.py", "runtime/test_between.py"),
-    "privacy/grid.py": ("secure/test_summing.py", *CHANNEL),
+    "grid.py": ("secure/test_summing.py", *CHANNEL),
     "privacy/guarantee.py": ("privacy/test_ledger.py", "runtime/test_train.py", *BOOKS),
     "privacy/ledger.py": ("privacy/test_ledger.py", "runtime/test_crash.py"),
     "privacy/moments.py": ("privacy/test_moments.py", "methods/test_prior.py"),

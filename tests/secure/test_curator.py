@@ -193,7 +193,7 @@ def test_without_clipping_a_task_is_stopped_at_its_own_door(monkeypatch):
     first = collection.publishable(2)
     assert float(first.norm()) < 6  # the grid clips again
     monkeypatch.setattr(
-        "tacit.privacy.grid.Grid.integers",
+        "tacit.grid.Grid.integers",
         lambda grid, vectors: np.trunc(vectors * grid.steps).astype(np.int64),
     )
     again = channel(curator=unbounded).open(0, 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import TacitError
-from tacit.privacy.grid import LONGEST, LOUDEST, TAILS, Grid
+from tacit.grid import LONGEST, LOUDEST, TAILS, Grid
 from tacit.randomness import Randomness
 from tacit.secure.curator import SecureSum
 from tacit.secure.job import COORDINATOR, InProcess, server_name
@@ -227,3 +229,11 @@ def test_the_grid_is_as_fine_as_the_ring_allows(tasks, noise, expected):
 def test_noise_beyond_all_rings_is_refused():
     with pytest.raises(TacitError, match="do not fit into sums of 64 bits"):
         Grid.of(10, 3, 1e12)
+
+
+def test_servers_need_no_pytorch():
+    """It takes seconds to import, and a round waits for the slowest server."""
+    code = (
+        "import sys, tacit.secure.daemon, tacit.secure.jobs; sys.exit('torch' in sys.modules and 7)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.privacy.grid import LONGEST, Grid
+from tacit.grid import LONGEST, Grid
 from tacit.privacy.moments import Moments
 from tacit.relation import Relation
 

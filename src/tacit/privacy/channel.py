@@ -29,7 +29,7 @@ a task moves the sum by at most γ, replacing it by at most 2γ. Nothing else mo
 meet here and nowhere else: what another task contributes, given the billboard, does not depend on
 this one (`local.chunks`, `local.batches`, `data.split`). Sums are of integers, so they are exact in
 any order, and rounded Gaussian noise of standard deviation zγ on them is as private as the Gaussian
-mechanism (`privacy.grid`); over a sampled cohort it is the mechanism that the sampler's event
+mechanism (`tacit.grid`); over a sampled cohort it is the mechanism that the sampler's event
 describes. The divisor q̄ is a constant. Rounds compose adaptively; the billboard is post-processing.
 Each task's model is a function of the billboard and its own data, so by the billboard lemma (Hsu et
 al. 2014) the models of all other tasks are jointly (ε, δ)-private for the task left out. ∎
@@ -54,11 +54,11 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.grid import Grid
 from tacit.privacy.accounting import Release, affordable
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.covariance import flatten, printed_scale, wishart_noise
 from tacit.privacy.curator import Curator
-from tacit.privacy.grid import Grid
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler

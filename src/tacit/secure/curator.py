@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tacit.grid import Grid
 from tacit.privacy.curator import Curated
-from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness
 from tacit.secure.job import Servers
 from tacit.secure.summing import SeededSum, SumJob

@@ -4,7 +4,7 @@
                16 bytes to all servers                                           puts P noisy
                but one                                                           shares together
 
-Contributions vₖ are integer vectors of length at most 2^m (`privacy.grid`). Server i draws
+Contributions vₖ are integer vectors of length at most 2^m (`tacit.grid`). Server i draws
 ηᵢ ~ N(0, (z·2^m)² I) and adds it, rounded to integers. Words wrap around.
 
 **Claim.** Let ‖vₖ‖ ≤ 2^m for every task. Then what up to P − 1 servers (who know their own noise)
@@ -13,7 +13,7 @@ noise multiplier z on Σ vₖ/2^m.
 
 **Proof.** All but one of a vector's shares are uniform words and independent of it, so the shares
 that P − 1 servers hold tell nothing. What is opened is s + Σᵢ round(ηᵢ) modulo 2^bits, s = Σ vₖ.
-Let server h be honest. By the claim of `privacy.grid`, s + round(η_h) is a post-processing of the
+Let server h be honest. By the claim of `tacit.grid`, s + round(η_h) is a post-processing of the
 Gaussian mechanism. Adding the other servers' noises (independent of s, given to the observer) and
 wrapping around are post-processing. ∎
 
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.privacy.grid import FRACTIONS, LOUDEST, TAILS
+from tacit.grid import FRACTIONS, LOUDEST, TAILS
 from tacit.randomness import Randomness
 from tacit.secure.job import COORDINATOR, Job, server_name
 from tacit.secure.links import Links

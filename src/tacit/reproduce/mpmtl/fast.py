@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.federation import Kind
+from tacit.grid import LONGEST
 from tacit.local.batches import Batches
 from tacit.methods.base import Board
 from tacit.methods.linear import ridge
 from tacit.methods.mpmtl import MPMTL
 from tacit.privacy.covariance import unflatten
-from tacit.privacy.grid import LONGEST
 from tacit.randomness import Randomness
 from tacit.reproduce.mpmtl.trials import Trial
 

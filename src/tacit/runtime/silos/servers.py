@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.errors import TacitError
+from tacit.grid import Grid
 from tacit.privacy.curator import Curated
-from tacit.privacy.grid import Grid
 from tacit.runtime.silos.guard import Refused
 from tacit.secure.addresses import Addresses
 from tacit.secure.curator import SealedSum, curated
