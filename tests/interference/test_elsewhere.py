@@ -1,4 +1,7 @@
-"""Silos, and workers of Ray, notice as little of each other as tasks on one machine do."""
+"""Silos notice as little of each other as tasks on one machine do.
+
+Workers of Ray run the code of silos: `tests/runtime/flower` compares them with the simulation.
+"""
 
 from __future__ import annotations
 
@@ -42,18 +45,3 @@ def test_silos_send_and_keep_the_same(change, tmp_path):
         for one, other in zip(seen[0][name], seen[1][name], strict=True):
             assert torch.equal(one, other)
     assert change == "wild values" or not torch.equal(seen[0][TARGET][0], seen[1][TARGET][0])
-
-
-@pytest.mark.slow
-def test_workers_of_ray_end_with_the_same(tmp_path):
-    found = []
-    for number, federation in enumerate(both("many rows more")):
-        run = tacit.train(
-            federation, tacit.PMTL(local_steps=2), rounds=1, seed=3, engine="flower",
-            privacy=tacit.Privacy(noise=1.0), personalise="none", baselines=False,
-            out=tmp_path / str(number), model="linear",
-        )  # fmt: skip
-        found.append(run.models(torch.arange(6))[0])
-    others = [k for k, name in enumerate(federation.names) if name != TARGET]
-    assert torch.equal(found[0][others], found[1][others])
-    assert not torch.equal(found[0], found[1])
