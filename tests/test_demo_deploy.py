@@ -264,7 +264,7 @@ def test_the_page_escapes_everything():
     assert not {"script", "link", "img", "iframe", "object", "embed"} & set(found.seen)
     assert sum(EVIL in words for words in found.words) >= 9
     assert "each silo" in text and "each task" not in text
-    for shown in ("ε = 1.24", "75.0 %", "50.0 %", "0.500", "0.625", "30 rows"):
+    for shown in ("ε = 1.24", "75.0 %", "50.0 %", "0.500", "0.625", "own 30 rows and chosen"):
         assert shown in text, shown
 
 

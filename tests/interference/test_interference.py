@@ -134,12 +134,12 @@ def test_every_method(name, batch):
 
 
 @pytest.mark.slow
-@BATCHES
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("name", "kind"), [("pmtl", "regression"), ("prior", "binary")])
+@pytest.mark.parametrize(
+    ("name", "kind", "batch"),
+    [("pmtl", "regression", 6), ("pmtl", "regression", None), ("prior", "binary", None)],
+)
 def test_every_change(name, kind, change, batch):
-    if name == "prior" and batch is None:
-        pytest.skip("its batches are always full")
     assert noticed(*both(change, kind), Setting(method(name, batch))) == []
 
 
