@@ -153,7 +153,10 @@ def steps_view(
     for round, board in enumerate(boards):
         for chunk, states, sent in simulation.trained(board, simulation._public(board), cohort):
             bounded = Bounded.of(sent, 0.5, simulation.channel.moments)
+            # Another shape may give other last bits; whether it does depends on the processor.
+            shape = (len(chunk.filled), chunk.width)
             for place, task in enumerate(chunk.tasks.tolist()):
+                yield names[task], f"shape of its chunk in round {round}", shape
                 yield names[task], f"contribution of round {round}", sent[place]
                 yield names[task], f"clipped in round {round}", bounded.scale[place]
                 for part, value in states.items():

@@ -184,6 +184,7 @@ def test_tracing_changes_nothing(make_federation, monkeypatch):
     assert torch.allclose(models(), traced, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_alone_equals_its_own_gradient_descent_and_ignores_the_others(make_federation):
     federation = make_federation()
     run = train(

@@ -79,6 +79,7 @@ def test_ditto_converges_to_its_closed_form(make_federation):
     assert close(models(finished), around[..., 0])
 
 
+@pytest.mark.slow
 def test_pfedme_converges_to_the_minimiser_of_the_envelopes(make_federation):
     federation, pull = make_federation(), 2.0
     method = PFedMe(pull=pull, lr=0.1, local_steps=1, inner_steps=40, inner_lr=0.08, **FREE)
@@ -93,6 +94,7 @@ def test_pfedme_converges_to_the_minimiser_of_the_envelopes(make_federation):
     assert close(models(finished), points, 5e-3)
 
 
+@pytest.mark.slow
 def test_ppsgd_reaches_every_task_and_equals_fedavg_without_a_personal_part(make_federation):
     federation = make_federation()
     finished = run(federation, PPSGD(lr=0.05, local_steps=1, **FREE), rounds=1600)

@@ -62,6 +62,7 @@ def solve(hessians: np.ndarray, rights: np.ndarray, omega: np.ndarray) -> np.nda
     return np.linalg.solve(system, rights.reshape(-1)).reshape(tasks, size)
 
 
+@pytest.mark.slow
 def test_a_fixed_omega_converges_to_its_closed_form(make_federation):
     federation, pull = make_federation(), 0.9
     signs = np.array([1.0, -0.5] * 6)

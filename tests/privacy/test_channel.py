@@ -153,6 +153,7 @@ def attack(noise: float) -> tuple[float, float]:
     return spent({Release(sampler, noise): 1}, delta, "add-remove").epsilon, proved
 
 
+@pytest.mark.slow
 def test_attack_the_release_with_the_worst_task():
     promised, proved = attack(noise=1.0)
     assert 0.3 * promised < proved <= promised  # strong enough to be worth failing

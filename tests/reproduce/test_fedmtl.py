@@ -152,6 +152,7 @@ def test_a_seed_deals_splits_and_trains(place):
 # --- runs ---
 
 
+@pytest.mark.slow
 def test_table_3_runs_once_and_pages_need_no_data(tiny, place, tmp_path, monkeypatch):
     out, said = tmp_path / "out", []
     given = {"sets": ["lfwa"], "seeds": 1, "reduced": True}
@@ -186,6 +187,7 @@ def test_table_3_runs_once_and_pages_need_no_data(tiny, place, tmp_path, monkeyp
     assert "(table3.md)" in index and "(figure7.md)" in index and "## Bars" in index
 
 
+@pytest.mark.slow
 def test_figure_8_stops_when_time_is_up_and_goes_on(tiny, place, tmp_path):
     said = []
     given = {"seeds": 1, "reduced": True, "say": said.append}
@@ -199,6 +201,7 @@ def test_figure_8_stops_when_time_is_up_and_goes_on(tiny, place, tmp_path):
     assert {row["distribution"] for row in rows} == {"D1", "D2"} and len(rows) == 6 * 4
 
 
+@pytest.mark.slow
 def test_figures_of_groups(place, tmp_path, monkeypatch):
     given = {"reduced": True, "say": quiet}
     reproduce("fedmtl/figure6", place, tmp_path, **given)

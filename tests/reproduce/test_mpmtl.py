@@ -87,6 +87,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -69,6 +69,7 @@ def test_a_task_ends_with_the_same_model_whoever_else_is_there(make_federation, 
     assert not torch.equal(before.models(torch.tensor([5]))[0], after.models(torch.tensor([5]))[0])
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing(make_federation):
     simulation = run(make_federation(kind="binary"), PMTL(batch=6), personalise="none").simulation
     whole = personalise(simulation, "best", silent, alone=True)

@@ -121,6 +121,7 @@ def test_an_error_inside_the_server_app_comes_out_as_it_is(make_federation, monk
         tacit.train(make_federation(tasks=2), tacit.FedAvg(), rounds=1, engine="flower")
 
 
+@pytest.mark.slow
 def test_a_private_run_without_a_seed_books_each_round_once(here, make_federation, tmp_path):
     run = tacit.train(
         make_federation(tasks=3), tacit.PMTL(), privacy=tacit.Privacy(epsilon=4.0), rounds=4,
