@@ -18,6 +18,7 @@ from tacit.methods.fedmtl import FedMTL
 from tacit.methods.fedprox import FedProx
 from tacit.methods.fedrep import FedRep
 from tacit.methods.local import Local
+from tacit.methods.mixed import Mixed
 from tacit.methods.mocha import MOCHA
 from tacit.methods.mpmtl import MPMTL
 from tacit.methods.naive import NaiveDP
@@ -29,6 +30,7 @@ from tacit.methods.related import RelatedPMTL
 from tacit.methods.server import Server
 
 METHODS: dict[str, type[Method]] = {
+    "mixed": Mixed,
     "pmtl": PMTL,
     "related": RelatedPMTL,
     "ditto": Ditto,
@@ -65,6 +67,7 @@ __all__ = [
     "FedRep",
     "Local",
     "Method",
+    "Mixed",
     "MixingMethod",
     "NaiveDP",
     "OnBillboard",

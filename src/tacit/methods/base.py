@@ -31,7 +31,8 @@ from tacit.privacy.moments import Moments
 from tacit.relation import Relation
 
 if TYPE_CHECKING:
-    from tacit.federation import Federation
+    from tacit.federation import Federation, Kind
+    from tacit.privacy import Privacy
 
 State = dict[str, Tensor]
 """What one task keeps between rounds; flat tensors of fixed size."""
@@ -49,6 +50,8 @@ class Board:
     round: int = 0
     noise: float = 0.0
     """Standard deviation of this round's noise in each number of the release, in clips; public."""
+    stage: str = ""
+    """What this round is for, where a method's rounds differ: a word, so code may branch on it."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -84,10 +87,18 @@ class Method(ABC):
                 f"{type(self).__name__}({name}={getattr(self, name)!r}): {name} must be {expected}"
             )
 
+    def for_run(self, federation: Federation, privacy: Privacy | None) -> Method:
+        """The method with what it takes from public facts: numbers of tasks and columns, ε."""
+        return self
+
     @property
     def usual_rounds(self) -> int:
         """How many rounds are made if nobody says."""
         return 100
+
+    def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
+        """What each round is for; contributions of different stages may have different lengths."""
+        return ("",) * rounds
 
     @property
     def steps(self) -> int:
@@ -199,7 +210,7 @@ class OnBillboard(Method):
         """Which moments of the contributions are released; None for their mean alone."""
         return None
 
-    def weights(self, rounds: int) -> tuple[float, ...] | None:
+    def weights(self, rounds: int, tasks: int) -> tuple[float, ...] | None:
         """How the budget is spread over the rounds: relative precision, at most 1; None: evenly."""
         return None
 

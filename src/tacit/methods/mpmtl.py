@@ -101,7 +101,7 @@ class MPMTL(LinearMethod):
     def moments(self) -> Moments:
         return Moments(covariance=1.0)
 
-    def weights(self, rounds: int) -> tuple[float, ...]:
+    def weights(self, rounds: int, tasks: int = 0) -> tuple[float, ...]:
         if self.ridge:
             q = self.growth
             if q is None:

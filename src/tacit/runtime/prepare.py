@@ -53,7 +53,7 @@ def prepare(
 
     `engine` makes one whose tasks are elsewhere.
     """
-    tasks = len(federation)
+    tasks, method = len(federation), method.for_run(federation, privacy)
     channel = Channel(sampler, tasks, randomness)
     if isinstance(method, OnBillboard):
         channel.moments = method.moments
@@ -70,7 +70,7 @@ def prepare(
         channel.printed = method.printed(rounds, privacy.epsilon or math.inf, delta)
         channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
         if channel.printed is None:
-            channel.weights = method.weights(rounds)
+            channel.weights = method.weights(rounds, tasks)
             # A tuning books all rounds with the noise of weight one: no round may have less.
             if channel.weights is not None and max(channel.weights) > 1:
                 raise TacitError(f"{type(method).__name__}.weights must be at most 1")

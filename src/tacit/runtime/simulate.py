@@ -10,6 +10,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit import metrics
-from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.local.batches import Batches, all_rows, draw
 from tacit.local.chunks import SLOTS, Chunk, chunks, slots_for, widths_of
@@ -33,6 +33,7 @@ from tacit.randomness import Randomness, scramble
 from tacit.relation import Relation
 from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
+from tacit.runtime.rehearse import activations, contribution, heads_of
 from tacit.runtime.store import Store
 
 CURVE_POINTS = 20
@@ -78,7 +79,7 @@ class Simulation:
         self._places = model.start.new_zeros((len(federation), 0))
         if relation is not None:
             self._places = relation.places
-        self._holds, self._per_holder = self._heads()
+        self._holds, self._per_holder = heads_of(federation, method, model, device)
         self.board = Board(server.start(first_board(method, model, relation)))
         self.curve: list[dict[str, Any]] = []
         self.diverged = torch.zeros(len(federation), dtype=torch.bool, device=device)
@@ -87,17 +88,25 @@ class Simulation:
         self.stopped: str | None = None
         # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
         traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
-        together = Together(self._client, trace=traced, single=method.channel != "billboard")
-        if traced:  # for further runs with this model; it holds on to this one
-            together = model.traced.setdefault(("client", method), together)
-        self._clients: Together = together
         self._at_most = None if trace else 1
-        self.contribution_size = self._rehearse()
+        self._activations = activations(model, federation, device)
+        self.stages = method.stages(federation.kind, rounds)
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
-        size, moments = self.contribution_size, channel.moments
-        mean = model.start.new_zeros(sums * size if moments is None else moments.size(size))
-        self._publish = fixed(self._next, public, mean)
+        self._clients: dict[str, Together] = {}
+        self._publish: dict[str, Callable[..., dict[str, Tensor]]] = {}
+        self._sizes: dict[str, int] = {}
+        for stage in dict.fromkeys(self.stages):
+            together = Together(
+                partial(self._client, stage), trace=traced, single=method.channel != "billboard"
+            )
+            if traced:  # for further runs with this model; it holds on to this one
+                together = model.traced.setdefault(("client", method, stage), together)
+            self._clients[stage] = together
+            size = self._sizes[stage] = contribution(self, stage)
+            moments = channel.moments
+            mean = model.start.new_zeros(sums * size if moments is None else moments.size(size))
+            self._publish[stage] = fixed(partial(self._next, stage), public, mean)
         state = fixed(
             lambda public, place: method.state(model, self._read(Board(*public), place)),
             public,
@@ -225,8 +234,21 @@ class Simulation:
         self._collect(board, public, cohort, collection)
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
-        mean = collection.publishable(self.contribution_size).to(self.device)
-        return Board(self._publish(public, mean), board.round + 1)
+        mean = collection.publishable(self.size_at(board.round)).to(self.device)
+        return Board(self._publish[self.stage_at(board.round)](public, mean), board.round + 1)
+
+    def stage_at(self, round: int) -> str:
+        """What this round is for; after the last round it is over, and nothing new begins."""
+        return self.stages[min(round, len(self.stages) - 1)]
+
+    def size_at(self, round: int) -> int:
+        """The length of a contribution in this round."""
+        return self._sizes[self.stage_at(round)]
+
+    @property
+    def contribution_size(self) -> int:
+        """The length of the longest contribution."""
+        return max(self._sizes.values())
 
     def _cohort(self, round: int) -> Tensor:
         return torch.from_numpy(self.channel.cohort(round)).to(self.device)
@@ -250,6 +272,7 @@ class Simulation:
         """
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
+        clients = self._clients[self.stage_at(board.round)]
         for chunk in self.chunks(cohort, train, method.rows):
             some = chunk.filled
             if method.rows is None:
@@ -260,7 +283,7 @@ class Simulation:
             places, holds, own = self._places[some], self._holds[some], scramble(chance, keys[some])
             states = self.store.take(some, self._newcomers(public, places))
             with threads_for(self.in_flight(chunk), len(some)):
-                after, sent = self._clients(public, (states, batches, places, holds, own))
+                after, sent = clients(public, (states, batches, places, holds, own))
             after, sent = self._sound(chunk, states, after, sent)
             yield chunk, self._first(chunk, after), sent
 
@@ -287,10 +310,10 @@ class Simulation:
         round = torch.tensor(board.round)
         return board.tensors, round.to(self.device), noise.to(self.device)
 
-    def _next(self, public: Public, mean: Tensor) -> dict[str, Tensor]:
+    def _next(self, stage: str, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
-        board = Board(*public)
-        if self._per_holder is not None and self.contribution_size == self.model.size:
+        board = Board(*public, stage)
+        if self._per_holder is not None and self._sizes[stage] == self.model.size:
             mean = (mean.reshape(-1, self.model.size) * self._per_holder).reshape(-1)
         return self._server.step(board, self.method.publish(board, mean))
 
@@ -302,11 +325,11 @@ class Simulation:
         return self._fresh(public, places if self.channel.relation is not None else places[0])
 
     def _client(
-        self, public: Public, own: tuple[State, Batches, Tensor, Tensor, Tensor]
+        self, stage: str, public: Public, own: tuple[State, Batches, Tensor, Tensor, Tensor]
     ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
         state, batches, place, holds, key = own
-        board = self._read(Board(*public), place)
+        board = self._read(Board(*public, stage), place)
         with own_chance(key):
             state, sent = self.method.client(self.model, board, state, batches)
         if self._per_holder is not None and len(sent) == self.model.size:
@@ -347,35 +370,6 @@ class Simulation:
         row = max(1, math.prod(self.federation.input_shape))
         return len(chunk.filled) * chunk.width * (row + self._activations)
 
-    def _rehearse(self) -> int:
-        """Try the model and the method on blank rows, so that errors come before work.
-
-        Returns the length of a contribution.
-        """
-        method, train = self.method, self.federation.train
-        few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=self.device)
-        y = torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:]).clone()
-        self._activations = self.model.check(few, y, self.federation.outputs)
-        place = self._places[:1].expand(2, -1)
-        fresh = method.state(self.model, self._read(self.board, self._places[0]))
-        blank = Batches(
-            few.expand(2, method.steps, 2, *few.shape[1:]),
-            y.expand(2, method.steps, *y.shape).clone(),
-            torch.full((2, method.steps, 2), 0.5, device=self.device),
-        )
-        stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
-        public, keys = self._public(self.board), torch.zeros_like(self.federation.keys[:1])
-        states, sent = self._clients.rehearse(
-            public, (stacked, blank, place, self._holds[:1].expand(2, -1), keys.expand(2))
-        )
-        if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
-            raise TacitError(
-                f"{type(method).__name__}.client returns a state of another shape than `state`"
-            )
-        if sent.ndim != 2:
-            raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
-        return sent.shape[1]
-
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
         places = self._places[tasks]
@@ -395,23 +389,6 @@ class Simulation:
         fresh = self._newcomers(self._public(self.shown), places)
         shape = (len(tasks), -1)
         return self._models({name: value.expand(shape) for name, value in fresh.items()}, places)
-
-    def _heads(self) -> tuple[Tensor, Tensor | None]:
-        """Which heads each task holds, and what makes a mean over tasks one over holders."""
-        heads = self.federation.heads
-        if heads is None:
-            return torch.zeros(len(self.federation), 0, device=self.device), None
-        if self.federation.kind == "segmentation" and len(set(heads.outputs)) > 1:
-            raise TacitError(f"heads have {heads.outputs} classes of pixels: all need equally many")
-        if len(self.model.parts) != 1 + len(heads):
-            raise TacitError(
-                f"tasks work on {len(heads)} different heads, but the model has "
-                f"{len(self.model.parts) - 1}: use tacit.models.MultiHead, or a model by name"
-            )
-        if not isinstance(self.method, OnBillboard):
-            return heads.holds, None
-        each = len(self.federation) / heads.holders.clamp(min=1)
-        return heads.holds, self.model.spread(each.new_ones(()), each).to(self.device)
 
     @property
     def shown(self) -> Board:

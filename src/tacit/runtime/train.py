@@ -108,6 +108,7 @@ def train(
     """
     started = time.monotonic()
     compute = device_of(device)
+    method = method.for_run(federation, privacy) if isinstance(method, Method) else method
     rounds = usual(method) if rounds is None else rounds
     check(federation, method, rounds, patience, privacy, personalise)
     check_channel(method, server, attendance)

@@ -98,7 +98,8 @@ class Bench:
             self.device,
         )  # fmt: skip
         if rounds < TRACED_ROUNDS or federation.kind == "segmentation":
-            simulation._clients._trace_first = False
+            for client in simulation._clients.values():
+                client._trace_first = False
         if isinstance(simulation, Exchange):
             seen = Seen(*vars(simulation.record).values())
             seen.start = made.start[made.parts[0]]

@@ -81,7 +81,7 @@ class Bench:
             privacy = Privacy(epsilon=epsilon, delta=delta, sampling="everyone")
         else:
             one = self.noise.multiplier(epsilon, delta, sampler, 1)
-            weights = method.weights(rounds) or (1.0,) * rounds
+            weights = method.weights(rounds, 0) or (1.0,) * rounds
             every = one * math.sqrt(sum(weight**2 for weight in weights))
             privacy = Privacy(noise=every, delta=delta, sampling="everyone")
         federation = trial.federation.to(self.device)

@@ -143,7 +143,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
                 f"the printed mechanism of {type(method).__name__} protects nobody, so no silo "
                 "should contribute to it: use mechanism='gaussian'"
             )
-        moments, weights = method.moments, method.weights(terms.rounds)
+        moments, weights = method.moments, method.weights(terms.rounds, len(terms.silos))
         replaced = 2.0 if moments is None or terms.metrics else moments.replaced
         if terms.metrics:
             weights = (*(weights or (1.0,) * terms.rounds), 1.0)

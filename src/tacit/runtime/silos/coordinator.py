@@ -241,7 +241,7 @@ class Coordinated(_Coordinating):
         if self.together is not None:
             self._make_ready(board, public, cohort.tolist())
             return
-        size = self.channel.place.size(self.contribution_size)
+        size = self.channel.place.size(self.size_at(board.round))
         asked = {"tensors": board.tensors, **self._asked(board, public)}
         for task, vector in self._heard("train", cohort.tolist(), board.round, size, **asked):
             if self._too_long(vector, self.channel):

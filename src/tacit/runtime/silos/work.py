@@ -173,7 +173,7 @@ class Work:
         public = self._public(request, board)
         _, states, sent = next(self.simulation.trained(board, public, self._chosen))
         vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
-        size = self.simulation.contribution_size
+        size = self.simulation.size_at(request.round)
         size = size if self.exchanges else self.simulation.channel.place.size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
         instead = padding(size)  # drawn in a cohort, too: it takes time

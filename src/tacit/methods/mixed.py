@@ -1,0 +1,367 @@
+"""Mixed models with a promise: y = x'β + z'b + e, own effects b ~ N(0, Σ) for every task.
+
+Nan M. Laird, James H. Ware. "Random-Effects Models for Longitudinal Data." Biometrics, 1982; from
+private sufficient statistics, after Duy Vu, Aleksandra Slavković. "Differential Privacy for
+Clinical Trial Data." ICDM Workshops, 2009, and James Foulds, Joseph Geumlek, Max Welling, Kamalika
+Chaudhuri. "On the Theory and Practice of Privacy-Preserving Bayesian Data Analysis." UAI, 2016.
+
+A site with fewer rows than columns has no model worth averaging, but it can say a bounded amount
+about everybody's β: its information and its score, with its own effects integrated out. A few
+releases of their sums are enough. Each site then has its own effects on its own rows, for nothing.
+
+| formula                                                             | here                      |
+|---------------------------------------------------------------------|---------------------------|
+| Hₖ = XᵀV⁻¹X, sₖ = XᵀV⁻¹(y − Xβ), and what a task says of Σ and σ²   | `local.mixed.said`        |
+| which length most (Hₖ, sₖ) have: votes, one for each task           | stage "lengths"           |
+| Σₖ (Hₖ, sₖ) at β = 0, each at most the median length                | stage "information"       |
+| Σₖ sₖ at the published β, and moments of the variances              | stage "scores"            |
+| β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀, prior β ~ N(0, K)   | `_believed`               |
+| (T, s) = A⁻¹q; Σ ← LTLᵀ, σ² ← sσ²                                   | `_varied`                 |
+| E[b | y] = ΣZᵀV⁻¹(y − Xβ)                                           | `settle`                  |
+
+**What is bounded.** A contribution is parts that the task itself brings to lengths whose squares
+add up to one: a vote, or (Hₖ, sₖ) over the published length, or sₖ over its expected length beside
+the moments over a constant. The channel clips to one whatever is sent, so the promise rests on the
+channel alone. A part that is too long is shortened as a whole: then a task with many rows weighs as
+much as one with the median length, and Σ wₖHₖβ = Σ wₖ(sₖ + Hₖβ₀) still holds for the true β.
+
+**What the noise does.** Noise E in H moves β by about H⁻¹E(β − β₀), where β₀ is the point that the
+score was taken at; so later scores, at better points, count more (`_believed`). The prior variance
+of β is chosen by the evidence of the releases, so coefficients that the noise drowns stay at zero.
+Scores keep the variances that H was released with; for outcomes that are not Gaussian, and without
+a clip, H is released anew in every round.
+
+Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tacit.errors import TacitError
+from tacit.local.batches import Batches
+from tacit.local.bayes import design
+from tacit.local.flat import FlatModel
+from tacit.local.mixed import Said, basis, said
+from tacit.methods.base import Board, State
+from tacit.methods.linear import LinearMethod
+from tacit.privacy.covariance import flatten, unflatten
+
+if TYPE_CHECKING:
+    from tacit.federation import Federation, Kind
+    from tacit.privacy import Privacy
+
+START, SLOPES = 1.0, 0.1
+"""Variance of own intercepts and slopes over σ² that everybody begins with."""
+RESIDUAL = 0.5
+"""σ² that everybody begins with, where the target has variance 1."""
+LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
+"""Lengths that are voted for."""
+LONGER = 1.2
+"""Scores are bounded by so many times their expected length."""
+MOMENTS_SHARE = 0.2
+"""Part of a release (in inverse variance) for the variances."""
+MOMENTS_BOUND = 3.0
+"""Bound of what a task says about each of the variances, which is about 1."""
+OUTLYING = 3.0
+"""Residuals are bounded by so many standard deviations where variances are asked for."""
+HISTORY = 8
+"""Most rounds about β, under privacy."""
+PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
+"""Prior variances of the coefficients, in squared units of target over column."""
+FLAT = 10.0
+"""Prior variance of the intercept."""
+RELATIVE = (0.05, 20.0)
+"""How far the variances may move in a round."""
+EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(LinearMethod):
+    """Linear or logistic mixed models: shared coefficients, own effects with a shared variance."""
+
+    slopes: str = ""
+    """Columns with an own slope, by number and separated by commas; all have an own intercept."""
+    tasks: int = 0
+    """How many tasks there are; found by itself."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        numbers = [each.strip() for each in self.slopes.split(",") if each.strip()]
+        known = all(each.isdigit() for each in numbers) and len(set(numbers)) == len(numbers)
+        self._require("slopes", known, "different numbers of columns, separated by commas")
+        self._require(
+            "clip", self.clip in (1.0, math.inf), "1, because lengths are found privately"
+        )
+
+    def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
+        return replace(self, tasks=len(federation), clip=math.inf if privacy is None else 1.0)
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is bounded: for a run without privacy."""
+        return math.isinf(self.clip)
+
+    @property
+    def usual_rounds(self) -> int:
+        return EXACT_ROUNDS if self.exact else 1 + PRIVATE_ROUNDS
+
+    def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
+        if self.exact:
+            return ("information",) * rounds
+        about = rounds - 1
+        if not 1 <= about <= HISTORY:
+            raise TacitError(f"rounds={rounds}: mixed models take 2 to {1 + HISTORY} rounds")
+        again = "scores" if kind == "regression" else "information"
+        return ("lengths", "information", *(again,) * (about - 1))
+
+    def weights(self, rounds: int, tasks: int) -> tuple[float, ...]:
+        votes = min(0.6, max(0.2, 100 / tasks))
+        return (votes, 1.0, *(0.8,) * (rounds - 2))
+
+    def own(self, size: int) -> list[int]:
+        """The columns of z: slopes, then the intercept."""
+        slopes = [int(each) for each in self.slopes.split(",") if each.strip()]
+        beyond = next((column for column in slopes if column >= size - 1), None)
+        if beyond is not None:
+            raise TacitError(f"slopes name column {beyond}, but columns are 0 to {size - 2}")
+        return [*slopes, size - 1]
+
+    def board(self, model: FlatModel) -> dict[str, Tensor]:
+        d, device = self.size(model), model.start.device
+        effects = len(self.own(d))
+        zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64, device=device)  # noqa: E731
+        variances = torch.tensor([*[SLOPES] * (effects - 1), START], dtype=torch.float64)
+        root = torch.diag(variances.sqrt()).to(device)
+        rest = torch.full((), RESIDUAL if model.kind == "regression" else 1.0, dtype=torch.float64)
+        return {
+            "beta": zeros(d),
+            "covariance": zeros(d, d),
+            "correction": zeros(d, d),
+            "root": root,
+            "rest": rest.to(device),
+            "working root": root.clone(),
+            "working rest": rest.clone().to(device),
+            "length": zeros(()) + 1.0,
+            "points": zeros(HISTORY, d),
+            "scores": zeros(HISTORY, d),
+            "informations": zeros(HISTORY, d, d),
+            "blur": zeros(HISTORY),
+            "information blur": zeros(HISTORY),
+            "information": zeros(d, d),
+            "target": zeros(d),
+            "target blur": zeros(()),
+            "told": zeros(()),
+        }
+
+    def state(self, model: FlatModel, board: Board) -> State:
+        own = model.start.new_zeros(len(self.own(len(board["beta"]))))
+        return {"w": board["beta"].to(model.start.dtype), "own": own, "buffers": model.buffers}
+
+    def client(
+        self, model: FlatModel, board: Board, state: State, batches: Batches
+    ) -> tuple[State, Tensor]:
+        rows = design(batches, len(board["beta"]))
+        for_beta = self._said(model.kind, board, rows, "working ")
+        if board.stage == "lengths":
+            length = torch.linalg.vector_norm(_both(for_beta))
+            vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
+            return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
+        if board.stage == "information":
+            main = _both(for_beta) / board["length"]
+        else:
+            main = for_beta.score / self._expected_length(board)
+        if not self._tells_variances(model.kind, board.stage):
+            return state, self._short(main, 1.0)
+        about = self._said(model.kind, board, rows, "")
+        moments = torch.cat([about.equations.reshape(-1), about.moments])
+        moments = moments / (MOMENTS_BOUND * math.sqrt(len(about.moments)))
+        parts = (main, 1 - MOMENTS_SHARE), (moments, MOMENTS_SHARE)
+        return state, torch.cat([self._short(part, share) for part, share in parts])
+
+    def _said(
+        self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
+    ) -> Said:
+        own = self.own(len(board["beta"]))
+        root, rest = board[f"{which}root"], board[f"{which}rest"]
+        limit = OUTLYING if which == "" and not self.exact else math.inf
+        return said(
+            kind, rows, own, board["beta"], root, rest, board["correction"],
+            evenly=not self.exact, limit=limit,
+        )  # fmt: skip
+
+    def _tells_variances(self, kind: Kind, stage: str) -> bool:
+        """While β is zero, residuals hold all that β explains: too much to be told apart."""
+        return self.exact or kind != "regression" or stage == "scores"
+
+    def _short(self, part: Tensor, share: float) -> Tensor:
+        """At most as long as its share of the release allows."""
+        if self.exact:
+            return part
+        length = torch.linalg.vector_norm(part)
+        return part * (math.sqrt(share) / length.clamp(min=1.0))
+
+    def _expected_length(self, board: Board) -> Tensor:
+        mean = board["information"].trace().clamp(min=1e-9)
+        return LONGER * torch.sqrt(board["working rest"] * mean)
+
+    def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
+        mean, noise = mean.double(), torch.as_tensor(board.noise).double()
+        after = dict(board.tensors)
+        if board.stage == "lengths":
+            return after | {"length": _middle(mean, noise)}
+        d = len(board["beta"])
+        kind_tells = len(mean) not in (d, d + d * (d + 1) // 2)
+        share = 1 - MOMENTS_SHARE if kind_tells and not self.exact else 1.0
+        unit = board["length"] if board.stage == "information" else self._expected_length(board)
+        unit = torch.ones_like(unit) if self.exact else unit / math.sqrt(share)
+        size = d + (d * (d + 1) // 2 if board.stage == "information" else 0)
+        main, moments = mean[:size] * unit, mean[size:]
+        score, blur = main[-d:], (unit * noise) ** 2
+        if board.stage == "information":
+            information = unflatten(main[:-d], d)
+        else:  # as it was released before
+            told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
+            information = board["informations"].gather(0, told)[0]
+        if self.exact:
+            after |= self._newton(board, information, score)
+        else:
+            after |= self._remembered(board, information, score, blur)
+            after |= self._believed(after)
+        if len(moments):
+            after |= self._varied(board, moments, noise)
+        if self.exact or len(moments) and board.stage == "information":
+            after |= {"working root": after["root"], "working rest": after["rest"]}
+        return after
+
+    def _newton(self, board: Board, information: Tensor, score: Tensor) -> dict[str, Tensor]:
+        inverse = torch.linalg.pinv(information, hermitian=True)
+        tasks = max(self.tasks, 1)
+        return {
+            "beta": board["beta"] + inverse @ score,
+            "information": information,
+            "target": score + information @ board["beta"],
+            "covariance": inverse * board["rest"] / tasks,
+            "correction": inverse / tasks,
+        }
+
+    def _remembered(
+        self, board: Board, information: Tensor, score: Tensor, blur: Tensor
+    ) -> dict[str, Tensor]:
+        """All releases about β so far."""
+        told = board["told"]
+        slot = torch.arange(HISTORY).to(told) == told
+        fresh = board.stage == "information"
+        # A score of a later stage leans on the information of the first.
+        before = board["information blur"].max()
+        new = {
+            "points": (slot.unsqueeze(1), board["beta"]),
+            "scores": (slot.unsqueeze(1), score),
+            "informations": (slot.reshape(-1, 1, 1), information),
+            "blur": (slot, blur),
+            "information blur": (slot, blur if fresh else before),
+        }
+        kept = {name: torch.where(at, value, board[name]) for name, (at, value) in new.items()}
+        return kept | {"told": told + 1}
+
+    def _believed(self, board: dict[str, Tensor]) -> dict[str, Tensor]:
+        """β from all releases so far: the mean of its posterior, and its covariance."""
+        seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
+        beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
+        sampling = board["working rest"] / max(self.tasks, 1)
+        found: dict[str, Tensor] = {}
+        for _ in range(4):
+            away = ((beta - board["points"]) ** 2).sum(1) + spread
+            variance = board["blur"] + board["information blur"] * away
+            trust = torch.where(seen, 1 / variance.clamp(min=1e-30), 0.0)
+            total = trust.sum()
+            share = trust / total
+            information = torch.einsum("r,rij->ij", share, board["informations"])
+            moved = torch.einsum("rij,rj->ri", board["informations"], board["points"])
+            target = share @ (board["scores"] + moved)
+            beta, covariance, information = _shrunk(information, target, sampling, 1 / total)
+            spread = covariance.diagonal()[:-1].sum()
+            found = {
+                "beta": beta,
+                "covariance": covariance,
+                "information": information,
+                "target": target,
+                "target blur": 1 / total,
+            }
+        learnt = torch.linalg.pinv(information, hermitian=True) / max(self.tasks, 1)
+        noisy = covariance / board["working rest"] - learnt
+        return found | {"correction": learnt - noisy}
+
+    def _varied(self, board: Board, told: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """Variances from the moments that tasks told: their equations, with a ridge for noise."""
+        effects = len(board["root"])
+        shapes = basis(effects).to(told)
+        numbers = len(shapes) + (len(told) > len(shapes) ** 2 + len(shapes))
+        unit = MOMENTS_BOUND * math.sqrt(numbers)
+        blur = noise * (0.0 if self.exact else unit / math.sqrt(MOMENTS_SHARE)) + 1e-9
+        told = told * unit if self.exact else told * (unit / math.sqrt(MOMENTS_SHARE))
+        equations, moments = told[: numbers**2].reshape(numbers, numbers), told[numbers**2 :]
+        present = torch.cat([torch.einsum("iaa->i", shapes), moments.new_ones(1)])[:numbers]
+        eye = torch.eye(numbers).to(told)
+        change = torch.linalg.solve(equations + blur * eye, moments + blur * present)
+        relative = torch.einsum("i,iab->ab", change[: len(shapes)], shapes)
+        values, vectors = torch.linalg.eigh(relative)
+        relative = (vectors * values.clamp(*RELATIVE)) @ vectors.T
+        rest = change[-1].clamp(*RELATIVE) if numbers > len(shapes) else change.new_ones(())
+        root = board["root"] @ torch.linalg.cholesky(relative) / rest.sqrt()
+        return {"root": root, "rest": board["rest"] * rest}
+
+    def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
+        rows = design(batches, len(board["beta"]))
+        own = self._said(model.kind, board, rows, "").own
+        columns = torch.eye(len(board["beta"])).to(own)[self.own(len(board["beta"]))]
+        w = board["beta"] + own @ columns
+        return state | {"w": w.to(state["w"].dtype), "own": own.to(state["own"].dtype)}
+
+    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
+        return state["w"]
+
+
+def _both(found: Said) -> Tensor:
+    return torch.cat([flatten(found.information), found.score])
+
+
+def _middle(votes: Tensor, noise: Tensor) -> Tensor:
+    """The length that half of the tasks are below, from noisy shares of the votes."""
+    heard = (votes - 1.5 * noise).clamp(min=0.0)
+    best = (torch.arange(len(votes)).to(votes.device) == votes.argmax()).double()
+    heard = heard + 1e-6 * best
+    below = heard.cumsum(0) / heard.sum() < 0.5
+    return LENGTHS.to(votes)[below.sum().clamp(max=len(votes) - 1).reshape(1)].reshape(())
+
+
+def _shrunk(
+    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
+
+    The prior variance of the coefficients is the one with the most evidence.
+    """
+    d = len(target)
+    values, vectors = torch.linalg.eigh(information)
+    information = (vectors * values.clamp(min=0.0)) @ vectors.T
+    eye = torch.eye(d).to(target)
+    prior = PRIORS.to(target).unsqueeze(1).expand(-1, d).clone()
+    prior[:, -1] = FLAT
+    spread = information @ (prior.unsqueeze(2) * information) + sampling * information
+    factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
+    half = torch.linalg.solve_triangular(
+        factor, target.expand(len(prior), d)[..., None], upper=False
+    )
+    evidence = -0.5 * (half**2).sum((1, 2)) - factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    best = evidence.argmax().reshape(1)
+    factor, prior = factor[best][0], prior[best][0]
+    gain = prior.unsqueeze(1) * information
+    beta = gain @ torch.cholesky_solve(target.unsqueeze(1), factor)[:, 0]
+    covariance = torch.diag(prior) - gain @ torch.cholesky_solve(gain.T, factor)
+    return beta, covariance, information
