@@ -84,6 +84,26 @@ class TargetScale:
 
 
 @dataclass(frozen=True)
+class OwnUnits:
+    """How each task scaled its own columns, where common units may take their place.
+
+    `columns` are the scaled ones, a public list. Centres and spreads are [m, columns], and the last
+    of them is the target where that was scaled too. A spread is zero for a constant column, and NaN
+    where the task has no value at all.
+    """
+
+    columns: tuple[int, ...]
+    centre: Tensor
+    spread: Tensor
+
+    def __len__(self) -> int:
+        return self.centre.shape[1]
+
+    def to(self, device: torch.device | str) -> OwnUnits:
+        return OwnUnits(self.columns, self.centre.to(device), self.spread.to(device))
+
+
+@dataclass(frozen=True)
 class Federation:
     """All tasks; `names[k]` is the task whose rows are the k-th of every part."""
 
@@ -105,6 +125,8 @@ class Federation:
     """What turns raw feature rows of a task into the rows its model sees; needed to predict."""
     schema: Schema | None = None
     """How a table becomes raw feature rows; None where the data never was a table."""
+    units: OwnUnits | None = None
+    """Given where nobody said how to scale: methods that need common units then choose them."""
 
     representation: str | None = None
     """The fixed public representation that rows are seen through, if any."""
@@ -249,4 +271,5 @@ class Federation:
     def to(self, device: torch.device | str) -> Federation:
         moved = {name: self.part(name).to(device) for name in PARTS}
         heads = None if self.heads is None else self.heads.to(device)
-        return replace(self, **moved, heads=heads)
+        units = None if self.units is None else self.units.to(device)
+        return replace(self, **moved, heads=heads, units=units)

@@ -154,7 +154,7 @@ def _feature_names(x: np.ndarray, features: Sequence[str] | None) -> tuple[str, 
 
 
 def _numbers(x: np.ndarray, columns: Sequence[str]) -> np.ndarray:
-    """float32 without gaps or infinities."""
+    """Without gaps or infinities; in double precision where tables have it, else in single."""
     try:
         if x.dtype.kind not in "biufO":
             raise ValueError
@@ -172,7 +172,7 @@ def _numbers(x: np.ndarray, columns: Sequence[str]) -> np.ndarray:
             f"row {row + 1}, column {columns[column]!r} of x is {value}, expected a finite number; "
             "correct it, or fill it in"
         )
-    return small
+    return x.astype(np.float64) if x.ndim == 2 and x.dtype.itemsize > 4 else small
 
 
 def _checked_target(y: np.ndarray, missing: bool) -> np.ndarray:

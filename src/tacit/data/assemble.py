@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tacit.data import preprocess
+from tacit.data.common import own_units
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
 from tacit.data.targets import Target, encode
@@ -36,7 +37,7 @@ def assemble(
     leaks: tuple[str, ...] = (),
     source: str,
 ) -> Federation:
-    """From checked arrays: x float32 [N, ...] with NaN for gaps, tasks without gaps.
+    """From checked arrays: x [N, ...] of numbers with NaN for gaps, tasks without gaps.
 
     Only where it is multilabel or segmentation has `y` gaps (NaN, or -1 for pixels). `held` marks
     the rows of a test part that the publishers chose. What `assumptions` and `leaks` say of the
@@ -60,6 +61,7 @@ def assemble(
         target.y[train.rows], train.offsets, target_scale
     )
     flat = x.reshape(len(x), -1)
+    may_choose = scale == "auto" and x.ndim == 2
     if scale == "auto":
         scale = "task" if x.ndim == 2 else "none"
     fitted = preprocess.fit(
@@ -94,7 +96,15 @@ def assemble(
         source=source,
         preprocessing=fitted.preprocessing,
         schema=schema,
+        units=own_units(fitted, scaling, _spreads(target, train)) if may_choose else None,
     )
+
+
+def _spreads(target: Target, train: PartRows) -> np.ndarray:
+    """The standard deviation of each task's own targets; nothing where they are not scaled."""
+    if target.kind != "regression":
+        return np.zeros(0)
+    return preprocess.moments(target.y[train.rows][:, None], train.offsets)[1][:, 0]
 
 
 def _target_mode(target: Target, scale: Scale, target_scale: TargetScaling) -> TargetScaling:

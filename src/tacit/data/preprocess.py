@@ -36,6 +36,8 @@ COLUMNS_AT_ONCE = 64  # bounds the double-precision copies made while fitting
 class Preprocessing:
     """`(x - shift) / scale` with the row of `shift` and `scale` that belongs to the task.
 
+    In double precision where there is something to scale: a column may lie far from zero.
+
     `shift` and `scale` are [m, p], or [1, p] where all tasks use the same. Missing values (NaN)
     become `fill`, or `shift` where there is no `fill`, before scaling.
     """
@@ -46,7 +48,7 @@ class Preprocessing:
 
     def apply(self, x: np.ndarray | Tensor, task: np.ndarray | Tensor | int) -> Tensor:
         """Raw rows [n, ...] of the tasks with numbers `task` [n] (or one number for all)."""
-        raw = torch.as_tensor(x, dtype=torch.float32)
+        raw = torch.as_tensor(x, dtype=self.shift.dtype)
         columns = self.shift.shape[1]
         if math.prod(raw.shape[1:]) != columns or raw.ndim < 2:
             raise TacitError(
@@ -58,7 +60,8 @@ class Preprocessing:
         shift = _of_rows(self.shift, numbers)
         fill = shift if self.fill is None else _of_rows(self.fill, numbers)
         filled = torch.where(torch.isnan(flat), fill, flat)
-        return ((filled - shift) / _of_rows(self.scale, numbers)).reshape(raw.shape)
+        scaled = (filled - shift) / _of_rows(self.scale, numbers)
+        return scaled.reshape(raw.shape).float()
 
     def to_tensors(self) -> dict[str, Tensor]:
         """For safetensors; `from_tensors` turns it back."""
@@ -86,6 +89,8 @@ class Fitted:
     preprocessing: Preprocessing
     assumptions: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
+    own: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    """Columns that tasks scaled by themselves, their centres [m, p] and spreads (NaN: no value)."""
 
 
 def fit(
@@ -109,7 +114,7 @@ def fit(
     # Arrays have no gaps; a table is filled in whether or not there are any, because a gap of one
     # task must not change what becomes of a gap of another.
     gaps = indicators is not None or bool(np.isnan(x).any())
-    said, leaks, fill = (), (), None
+    said, leaks, fill, own = (), (), None, None
     if scale == "none":
         shift, spread = np.zeros((1, x.shape[1])), np.ones((1, x.shape[1]))
         fill = moments(x, offsets)[0] if gaps else None
@@ -121,18 +126,26 @@ def fit(
         if indicators is None:
             indicators, said = indicator_columns(x), (ZERO_ONE,)
         # Scaled inside a task, the same answer would get another number in every task.
+        if not pooled:
+            never = np.logical_and.reduceat(np.isnan(x), offsets[:-1], axis=0)
+            known = np.isin(names, list(scales or {}))
+            own = (np.flatnonzero(~indicators & ~known), shift, np.where(never, np.nan, sd))
         shift, spread = np.where(indicators, 0.0, shift), np.where(indicators, 1.0, spread)
     for name, pair in (scales or {}).items():
         shift[:, list(names).index(name)], spread[:, list(names).index(name)] = pair
         said = (CONSTANTS,)
-    return Fitted(_preprocessing(shift, spread, fill), said, leaks)
+    kind = np.float32 if scale == "none" else np.float64  # images are not scaled, and large
+    return Fitted(_preprocessing(shift, spread, fill, kind), said, leaks, own)
 
 
 def _preprocessing(
-    shift: np.ndarray, scale: np.ndarray, fill: np.ndarray | None = None
+    shift: np.ndarray,
+    scale: np.ndarray,
+    fill: np.ndarray | None = None,
+    kind: type[np.floating] = np.float64,
 ) -> Preprocessing:
     sides = (shift, scale) if fill is None else (shift, scale, fill)
-    return Preprocessing(*(torch.from_numpy(side.astype(np.float32)) for side in sides))
+    return Preprocessing(*(torch.from_numpy(side.astype(kind)) for side in sides))
 
 
 def check_scale(scale: Any, name: str = "scale") -> None:
@@ -244,7 +257,7 @@ def fit_target(
         if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0).all()):
             raise TacitError(f"target_scale is {mode!r}, expected a deviation above 0")
     shift, scale = (
-        torch.from_numpy(np.broadcast_to(side[:, 0], (tasks,)).astype(np.float32))
+        torch.from_numpy(np.broadcast_to(side[:, 0], (tasks,)).astype(np.float64))
         for side in (mean, _safe(sd))
     )
     return TargetScale(shift, scale), leaks

@@ -118,9 +118,9 @@ class Schema:
         return schema
 
     def matrix(self, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """float32 [N, features] with NaN for missing numbers, and the names of its columns."""
+        """float64 [N, features] with NaN for missing numbers, and the names of its columns."""
         table = table_of(table)
-        out = np.zeros((table.rows, len(self.features)), dtype=np.float32)
+        out = np.zeros((table.rows, len(self.features)))
         at = 0
         for column in self.columns:
             if column.categories is None:

@@ -49,7 +49,7 @@ def from_table(
     test: float = 0.2,
     split_seed: int = 0,
     min_rows: int = 0,
-    scale: Scale = "task",
+    scale: Scale = "auto",
     target_scale: TargetScaling = "auto",
     schema: Schema | str | Path | None = None,
     source: str | None = None,

@@ -9,7 +9,7 @@ Written for one task (`torch.func.vmap` lifts it), in double precision, without 
                that of the working model with variances 1/μ'(η) at the mode
 
 Own effects are b = Lv with σ²LLᵀ = Σ, v ~ N(0, σ²I). Variances are asked for relative to the
-present ones: LLᵀ becomes LTLᵀ/s and σ² becomes sσ². T and s have moment equations that are linear in them,
+present ones: LLᵀ becomes LTLᵀ/s and σ² becomes sσ². Their moment equations are linear,
 
     Σₖ Aₖ (T, s) = Σₖ qₖ,     A: Fisher's information,  q = A·(I, 1) + the score of the likelihood
 

@@ -44,6 +44,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.local import units
 from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
@@ -89,6 +90,8 @@ class Mixed(LinearMethod):
     """Columns with an own slope, by number and separated by commas; all have an own intercept."""
     tasks: int = 0
     """How many tasks there are; found by itself."""
+    columns: int = 0
+    """How many columns (and target) are brought to common units; found by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +103,9 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        return replace(self, tasks=len(federation), clip=math.inf if privacy is None else 1.0)
+        columns = 0 if federation.units is None else len(federation.units)
+        clip = math.inf if privacy is None else 1.0
+        return replace(self, tasks=len(federation), columns=columns, clip=clip)
 
     @property
     def exact(self) -> bool:
@@ -109,20 +114,30 @@ class Mixed(LinearMethod):
 
     @property
     def usual_rounds(self) -> int:
-        return EXACT_ROUNDS if self.exact else 1 + PRIVATE_ROUNDS
+        about = EXACT_ROUNDS if self.exact else PRIVATE_ROUNDS
+        return len(self._before) + about
+
+    @property
+    def _before(self) -> tuple[str, ...]:
+        """What has to be known before anything is said about β."""
+        scaling = units.STAGES if self.columns else ()
+        return scaling if self.exact else (*scaling, "lengths")
 
     def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
-        if self.exact:
-            return ("information",) * rounds
-        about = rounds - 1
-        if not 1 <= about <= HISTORY:
-            raise TacitError(f"rounds={rounds}: mixed models take 2 to {1 + HISTORY} rounds")
-        again = "scores" if kind == "regression" else "information"
-        return ("lengths", "information", *(again,) * (about - 1))
+        first, most = len(self._before), math.inf if self.exact else HISTORY
+        if not 1 <= rounds - first <= most:
+            raise TacitError(
+                f"rounds={rounds}: this mixed model takes {first + 1} to {first + most} rounds"
+            )
+        anew = self.exact or kind != "regression"
+        again = "information" if anew else "scores"
+        return (*self._before, "information", *(again,) * (rounds - first - 1))
 
     def weights(self, rounds: int, tasks: int) -> tuple[float, ...]:
-        votes = min(0.6, max(0.2, 100 / tasks))
-        return (votes, 1.0, *(0.8,) * (rounds - 2))
+        few = min(1.0, max(0.0, 300 / tasks))
+        scaling = (0.4 + 0.4 * few,) * 2 if self.columns else ()
+        after = rounds - len(scaling) - 2
+        return (*scaling, 0.2 + 0.3 * few, 1.0, *(0.8,) * after)
 
     def own(self, size: int) -> list[int]:
         """The columns of z: slopes, then the intercept."""
@@ -157,6 +172,7 @@ class Mixed(LinearMethod):
             "target": zeros(d),
             "target blur": zeros(()),
             "told": zeros(()),
+            **(units.blank(self.columns, model.start) if self.columns else {}),
         }
 
     def state(self, model: FlatModel, board: Board) -> State:
@@ -166,6 +182,8 @@ class Mixed(LinearMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
+        if board.stage in units.STAGES:
+            return state, units.votes(board.stage, batches.x[0], board.tensors)
         rows = design(batches, len(board["beta"]))
         for_beta = self._said(model.kind, board, rows, "working ")
         if board.stage == "lengths":
@@ -213,6 +231,8 @@ class Mixed(LinearMethod):
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         mean, noise = mean.double(), torch.as_tensor(board.noise).double()
         after = dict(board.tensors)
+        if board.stage in units.STAGES:
+            return after | units.read(board.stage, mean, noise, board.tensors)
         if board.stage == "lengths":
             return after | {"length": _middle(mean, noise)}
         d = len(board["beta"])
@@ -235,7 +255,7 @@ class Mixed(LinearMethod):
             after |= self._believed(after)
         if len(moments):
             after |= self._varied(board, moments, noise)
-        if self.exact or len(moments) and board.stage == "information":
+        if self.exact or (len(moments) and board.stage == "information"):
             after |= {"working root": after["root"], "working rest": after["rest"]}
         return after
 

@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit import metrics
+from tacit.data.common import in_common_units
 from tacit.federation import Federation, Part, Rows
+from tacit.local import units
 from tacit.local.batches import Batches, all_rows, draw
 from tacit.local.chunks import SLOTS, Chunk, chunks, slots_for, widths_of
 from tacit.local.dropout import own_chance
@@ -139,6 +141,7 @@ class Simulation:
                 break
             try:
                 self.board = self._round(self.board)
+                self._in_units()
             except BudgetSpent as reason:
                 self.stopped = str(reason)
                 break
@@ -217,6 +220,7 @@ class Simulation:
             ordered = {name: board[name] for name in self.board.tensors}
             self.board = Board(ordered, board.round).to(self.device)
             self._restore(board.tensors)
+            self._in_units()
             self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
             self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
             self.diverged[notes.get("diverged", [])] = True
@@ -273,9 +277,12 @@ class Simulation:
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         clients = self._clients[self.stage_at(board.round)]
-        for chunk in self.chunks(cohort, train, method.rows):
+        voting = self.stage_at(board.round) in units.STAGES
+        for chunk in self.chunks(cohort, train, 1 if voting else method.rows):
             some = chunk.filled
-            if method.rows is None:
+            if voting:
+                batches = self.known_units(some)
+            elif method.rows is None:
                 batches = all_rows(train, some, chunk.width, method.steps)
             else:
                 own = scramble(shuffle, keys[some])
@@ -300,6 +307,20 @@ class Simulation:
         sound = sound.unsqueeze(1)
         kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
         return kept, torch.where(sound, values[-1], torch.nan)
+
+    def known_units(self, tasks: Tensor) -> Batches:
+        """While units are being chosen, a task's rows are its columns: their centre and spread."""
+        own = self.federation.units
+        assert own is not None
+        x = torch.stack([own.centre[tasks], own.spread[tasks]], dim=2).unsqueeze(1)
+        return Batches(x, x[..., 0], torch.ones_like(x[..., 0]))
+
+    def _in_units(self) -> None:
+        """Rows in common units, as soon as those are on the billboard."""
+        chosen = self.stage_at(self.board.round) not in units.STAGES
+        if units.STAGES[0] in self.stages and chosen and self.federation.units is not None:
+            centre, spread = self.board["centre"], self.board["spread"]
+            self.federation = in_common_units(self.federation, centre, spread)
 
     def _first(self, chunk: Chunk, states: State) -> State:
         """Without what fills the chunk."""

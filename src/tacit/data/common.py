@@ -1,0 +1,83 @@
+"""Rows in common units: what tasks scaled by themselves, with the constants that all agreed on.
+
+A task's own scaling is kept as it is; going over to common units is one more affine map, made in
+double precision from centre to centre. So numbers of any size and any offset keep their digits, and
+no raw rows have to be kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.data.preprocess import Fitted, Preprocessing
+from tacit.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
+
+AGREED = "columns and target are in common units, which were found by releases that ε covers"
+
+
+def own_units(fitted: Fitted, target: TargetScale | None, spread: np.ndarray) -> OwnUnits | None:
+    """What tasks know of their columns; `spread` is that of their targets."""
+    if fitted.own is None:
+        return None
+    columns, centres, spreads = fitted.own
+    centre, wide = centres[:, columns], spreads[:, columns]
+    if target is not None:
+        centre = np.column_stack([centre, target.shift.double().numpy()])
+        wide = np.column_stack([wide, spread])
+    return OwnUnits(tuple(columns.tolist()), torch.from_numpy(centre), torch.from_numpy(wide))
+
+
+def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> Federation:
+    """The same rows with these constants for the columns of `federation.units` [columns]."""
+    units, made = federation.units, federation.preprocessing
+    assert units is not None and made is not None
+    device, columns = units.centre.device, list(units.columns)
+    centre, spread = centre.double().to(device), spread.double().to(device)
+    own = torch.where(units.spread > 0, units.spread, 1.0)
+    unknown = units.spread.isnan()
+    factor = torch.where(unknown, 0.0, own / spread)
+    offset = torch.where(unknown, 0.0, (units.centre - centre) / spread)
+    count = len(columns)
+    parts = {
+        name: _moved(federation.part(name), columns, factor[:, :count], offset[:, :count])
+        for name in PARTS
+    }
+    shift, scale = (side[:1].clone().to(device) for side in (made.shift, made.scale))
+    filled = made.shift if made.fill is None else made.fill
+    fill = filled.double().to(device).clone()
+    shift, scale = shift.double(), scale.double()
+    shift[:, columns], scale[:, columns] = centre[:count], spread[:count]
+    fill[:, columns] = torch.where(unknown[:, :count], centre[:count], fill[:, columns])
+    target = federation.target_scale
+    if target is not None and len(units) > count:
+        parts = {
+            name: _target_moved(rows, factor[:, count], offset[:, count])
+            for name, rows in parts.items()
+        }
+        many = torch.ones_like(target.shift)
+        target = TargetScale(many * centre[count].to(many), many * spread[count].to(many))
+    return replace(
+        federation,
+        **parts,
+        preprocessing=Preprocessing(shift.cpu(), scale.cpu(), fill.cpu()),
+        target_scale=target,
+        units=None,
+        assumptions=(*federation.assumptions, AGREED),
+    )
+
+
+def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:
+    task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
+    x = rows.x.clone()
+    x[:, columns] = (x[:, columns].double() * factor[task] + offset[task]).to(x.dtype)
+    return replace(rows, x=x)
+
+
+def _target_moved(rows: Rows, factor: Tensor, offset: Tensor) -> Rows:
+    task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
+    y = rows.y.double() * factor[task] + offset[task]
+    return replace(rows, y=y.to(rows.y.dtype))
