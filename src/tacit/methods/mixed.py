@@ -63,7 +63,7 @@ RESIDUAL = 0.5
 """σ² that everybody begins with, where the target has variance 1."""
 LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
 """Lengths that are voted for."""
-LONGER = 1.2
+LONGER = 1.6
 """Scores are bounded by so many times their expected length."""
 MOMENTS_SHARE = 0.2
 """Part of a release (in inverse variance) for the variances."""
@@ -305,7 +305,7 @@ class Mixed(LinearMethod):
             moved = torch.einsum("rij,rj->ri", board["informations"], board["points"])
             target = share @ (board["scores"] + moved)
             beta, covariance, information = _shrunk(information, target, sampling, 1 / total)
-            spread = covariance.diagonal()[:-1].sum()
+            spread = covariance.trace()
             found = {
                 "beta": beta,
                 "covariance": covariance,
