@@ -22,6 +22,8 @@ from tacit.federation import Kind
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
+KNOWN = 5.0
+"""How many rows a published residual variance is worth to a task."""
 STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.0)
 """Newton may overshoot where classes are separable: the best of these lengths is taken."""
 
@@ -62,13 +64,40 @@ def posterior(
     return mean + (u if root is None else u @ root.T), evidence
 
 
+def solve(
+    kind: Kind,
+    rows: tuple[Tensor, Tensor, Tensor],
+    mean: Tensor,
+    root: Tensor,
+    variance: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Most likely weights [d] under N(mean, σ²RRᵀ) and the logarithm of the evidence.
+
+    σ² is about `variance`: its prior is worth `KNOWN` rows. R is [d, k], with any k.
+    """
+    x, y, counts = rows
+    x = x * counts.unsqueeze(1)
+    ratio = torch.ones(1).to(x)
+    if kind == "regression":
+        u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, KNOWN, variance)
+    else:
+        u, evidence = _logistic(x @ root, x @ mean, y * counts, counts, ratio)
+    return mean + root @ u[0], evidence[0]
+
+
 def average(weights: Tensor, evidence: Tensor) -> Tensor:
     """The mean of the weights [s, d], each as likely as its evidence says."""
     return torch.softmax(evidence, dim=0) @ weights
 
 
 def _squared(
-    z: Tensor, offset: Tensor, y: Tensor, counts: Tensor, ratio: Tensor
+    z: Tensor,
+    offset: Tensor,
+    y: Tensor,
+    counts: Tensor,
+    ratio: Tensor,
+    prior_rows: float = 0.0,
+    variance: Tensor | float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     error = y - offset
     n, d = z.shape
@@ -88,7 +117,8 @@ def _squared(
     quad = torch.maximum(quad, 1e-12 * total).clamp(min=1e-30)
     logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
     u = ratio[:, None] * (inverse @ z if n <= d else inverse)
-    return u, -0.5 * logdet - 0.5 * counts.sum() * quad.log()
+    rows = counts.sum() + prior_rows
+    return u, -0.5 * logdet - 0.5 * rows * (quad + prior_rows * variance).log()
 
 
 def _logistic(

@@ -3,10 +3,10 @@
 A task knows the centre and the spread of each of its columns. One-hot votes have a bounded length
 whatever the numbers are, so units cost two releases and no guess about the data:
 
-    "units"    each column: which power of √10 its spread is, and which its centre is (or zero,
-               where the centre is within one spread). Where a column is constant inside a task it
-               says so instead, and the size of the constant stands for the spread
-    "places"   each column: where its centre lies between the published bounds, in wide steps and,
+    "units"    each column: which power of √10 its spread is, and which its reach is, the larger of
+               its spread and its distance from zero. Where a column is constant inside a task it
+               says so instead, and the size of the constant stands for its spread
+    "places"   each column: where its centre lies within the published reach, in wide steps and,
                modulo a circle, in steps of half a spread
 
 From the places come the common centre and, with the spread inside tasks, the spread of all rows. A
@@ -28,8 +28,8 @@ STAGES = ("units", "places")
 SMALLEST, LARGEST = -8, 10
 """Decimal logarithms of spreads and centres that can be told apart."""
 SPREADS = 2 * (LARGEST - SMALLEST) + 1
-CENTRES = 4 * (LARGEST - SMALLEST) + 1
-WIDE, FINE = 8, 128
+REACHES = 4 * (LARGEST - SMALLEST) + 1
+WIDE, FINE = 8, 256
 PENALTY = 3.5
 """A window of votes is believed for what exceeds so many standard deviations of its noise."""
 WIDER = 0.08
@@ -42,7 +42,7 @@ UNUSUAL = 0.3
 
 def blank(columns: int, like: Tensor) -> dict[str, Tensor]:
     """What is public about units, before anybody voted."""
-    names = ("low", "high", "step", "centre", "spread")
+    names = ("reach", "step", "centre", "spread")
     return {name: like.new_ones(columns, dtype=torch.float64) for name in names}
 
 
@@ -51,17 +51,17 @@ def votes(stage: str, known: Tensor, board: dict[str, Tensor]) -> Tensor:
     centre, spread = known.unbind(dim=1)
     weight = 1 / math.sqrt(2 * len(known))
     if stage == "units":
-        # From far below zero over zero to far above it.
-        far = _power(centre.abs(), 4, CENTRES) + 1
-        place = CENTRES + torch.where(centre.abs() > spread, torch.sign(centre) * far, 0.0)
-        place = torch.where(spread == 0, 2.0 * CENTRES + 1, place)
-        size = torch.where(spread == 0, centre.abs(), spread)
-        power = _power(size, 2, SPREADS)
-        parts = (_one(power, SPREADS, size > 0), _one(place, 2 * CENTRES + 2, spread >= 0))
+        constant = spread == 0
+        size = torch.where(constant, centre.abs(), spread)
+        reach = _power(torch.maximum(centre.abs(), spread), 4, REACHES)
+        parts = (
+            _one(_power(size, 2, SPREADS), SPREADS, size > 0),
+            _one(torch.where(constant, REACHES, reach), REACHES + 1, spread >= 0),
+        )
     else:
-        low, high, step = board["low"], board["high"], board["step"]
-        wide = torch.floor((centre - low) / (high - low) * WIDE)
-        fine = torch.remainder(torch.floor((centre - low) / step), FINE)
+        away = centre + board["reach"]
+        wide = torch.floor(away / (2 * board["reach"]) * WIDE)
+        fine = torch.remainder(torch.floor(away / board["step"]), FINE)
         here = (wide >= 0) & (wide < WIDE)
         parts = (_one(wide, WIDE, here), _one(fine, FINE, here))
     return weight * torch.cat(parts, dim=1).reshape(-1)
@@ -88,39 +88,28 @@ def read(stage: str, mean: Tensor, noise: Tensor, board: dict[str, Tensor]) -> d
 
 
 def _units(shares: Tensor, noise: Tensor) -> dict[str, Tensor]:
-    inside, at = shares[:, :SPREADS], shares[:, SPREADS:]
+    inside, reach = shares[:, :SPREADS], shares[:, SPREADS:-1]
     exponents = torch.arange(SPREADS).to(shares) / 2 + SMALLEST
     found = _window(inside - UNUSUAL * noise * exponents.abs(), noise, (1, 2, 3))
-    sure = found.sure
-    size = torch.where(sure, 10 ** (found.middle / 2 + SMALLEST), 1.0)
-    constant = at[:, -1] > torch.clamp(2 * noise, min=0.5)
-    spread, at = torch.where(sure & ~constant, size, 0.0), at[:, :-1]
-    exponents = torch.arange(CENTRES).to(shares) / 4 + SMALLEST
-    unusual = (
-        UNUSUAL * noise * torch.cat([exponents.flip(0).abs(), noise.new_zeros(1), exponents.abs()])
-    )
-    found, across, _, known = _window(at - unusual, noise, (1, 2, 4, 8))
-    low, high = (_edge(found + side * across / 2 - CENTRES, size) for side in (-1, 1))
-    around = constant | ~known  # zero is as good a guess as any
-    low, high = torch.where(around, -4 * size, low), torch.where(around, 4 * size, high)
+    size = torch.where(found.sure, 10 ** (found.middle / 2 + SMALLEST), 1.0)
+    constant = shares[:, -1] > torch.clamp(2 * noise, min=0.5)
+    spread = torch.where(found.sure & ~constant, size, 0.0)
+    exponents = torch.arange(REACHES).to(shares) / 4 + SMALLEST
+    found = _window(reach - UNUSUAL * noise * exponents.abs(), noise, (1, 2, 4, 8))
+    most = 10 ** ((found.middle + found.width / 2) / 4 + SMALLEST)
+    most = torch.where(found.sure & ~constant, most, 4 * size)
     # A circle of fine steps goes around more than one wide step, so that it is clear which.
-    step = torch.maximum(spread / 2, 2 * (high - low) / (WIDE * FINE))
-    return {"low": low, "high": high, "step": step, "centre": (low + high) / 2, "spread": spread}
-
-
-def _edge(place: Tensor, spread: Tensor) -> Tensor:
-    """Where a window of votes for centres ends; half a place beyond zero means a few spreads."""
-    far = 10 ** ((place.abs() - 1) / 4 + SMALLEST)
-    return torch.sign(place) * torch.where(place.abs() < 1, 2 * spread, far)
+    step = torch.maximum(spread / 2, 4 * most / (WIDE * FINE))
+    return {"reach": most, "step": step, "centre": torch.zeros_like(most), "spread": spread}
 
 
 def _places(shares: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:
-    low, high, step, inside = (board[name] for name in ("low", "high", "step", "spread"))
+    reach, step, inside = (board[name] for name in ("reach", "step", "spread"))
     step = step.clamp(min=1e-30)
-    width = (high - low) / WIDE
+    low, width = -reach, 2 * reach / WIDE
     wide, fine = shares[:, :WIDE], shares[:, WIDE:]
     coarse, across, held, _ = _window(wide, noise, (1, 2, 4, 8))
-    centre, between = low + (coarse + 0.5) * width, across * width / 4
+    centre, between = low + (coarse + 0.5) * width, across.clamp(min=2) * width / 4
     # In fine steps, around the coarse centre: what is more than half a circle away is not meant.
     first = torch.floor((coarse + 0.5) * width / step)
     offset = torch.arange(FINE).to(shares) - FINE // 2
@@ -134,7 +123,7 @@ def _places(shares: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str
     total = torch.sqrt(inside**2 + between**2).clamp(min=1e-12)
     spread = 10 ** ((4 * torch.log10(total)).round() / 4)
     return {
-        "low": low, "high": high, "step": step, "spread": spread,
+        "reach": reach, "step": step, "spread": spread,
         "centre": (4 * centre / spread).round() * spread / 4,
     }  # fmt: skip
 

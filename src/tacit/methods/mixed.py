@@ -46,7 +46,7 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local import units
 from tacit.local.batches import Batches
-from tacit.local.bayes import design
+from tacit.local.bayes import average, bell, design, solve
 from tacit.local.flat import FlatModel
 from tacit.local.mixed import Said, basis, said
 from tacit.methods.base import Board, State
@@ -65,20 +65,27 @@ LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
 """Lengths that are voted for."""
 LONGER = 1.6
 """Scores are bounded by so many times their expected length."""
-MOMENTS_SHARE = 0.2
+MOMENTS_SHARE = 0.3
 """Part of a release (in inverse variance) for the variances."""
 MOMENTS_BOUND = 3.0
 """Bound of what a task says about each of the variances, which is about 1."""
 OUTLYING = 3.0
 """Residuals are bounded by so many standard deviations where variances are asked for."""
+SYMMETRIC = 0.6
 HISTORY = 8
 """Most rounds about β, under privacy."""
 PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
 """Prior variances of the coefficients, in squared units of target over column."""
 FLAT = 10.0
 """Prior variance of the intercept."""
-RELATIVE = (0.05, 20.0)
+RELATIVE = (0.3, 3.0)
 """How far the variances may move in a round."""
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""By which the variance of own effects may differ from the published one."""
+OWN_SLOPES = ((0.0, 0.5), (0.02, 0.3), (0.2, 0.2))
+"""Variances over σ² that a task tries for slopes of its own in all columns, and their chances."""
+ALONE, BY_ITSELF = (0.1, 1.0, 10.0), 0.05
+"""Prior variances over σ² of a model that a task finds alone, and the chance of such models."""
 EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
 
 
@@ -296,7 +303,8 @@ class Mixed(LinearMethod):
         sampling = board["working rest"] / max(self.tasks, 1)
         found: dict[str, Tensor] = {}
         for _ in range(4):
-            away = ((beta - board["points"]) ** 2).sum(1) + spread
+            # Symmetric noise: what it does to a vector has a little over half its squared length.
+            away = SYMMETRIC * (((beta - board["points"]) ** 2).sum(1) + spread)
             variance = board["blur"] + board["information blur"] * away
             trust = torch.where(seen, 1 / variance.clamp(min=1e-30), 0.0)
             total = trust.sum()
@@ -337,11 +345,41 @@ class Mixed(LinearMethod):
         return {"root": root, "rest": board["rest"] * rest}
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
-        rows = design(batches, len(board["beta"]))
+        rows, beta = design(batches, len(board["beta"])), board["beta"]
+        columns = torch.eye(len(beta)).to(beta)[self.own(len(beta))]
         own = self._said(model.kind, board, rows, "").own
-        columns = torch.eye(len(board["beta"])).to(own)[self.own(len(board["beta"]))]
-        w = board["beta"] + own @ columns
+        w = beta + own @ columns
+        if not self.exact:
+            rows = _without_outliers(model.kind, rows, beta, board["rest"])
+            w = average(*self._candidates(model.kind, board, rows, columns))
         return state | {"w": w.to(state["w"].dtype), "own": own.to(state["own"].dtype)}
+
+    def _candidates(
+        self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What a task may believe, and how much speaks for it on its own rows.
+
+        Own effects of several sizes around the published one, which is noisy; slopes of its own in
+        all columns; and no use of the others at all.
+        """
+        beta, d = board["beta"], len(board["beta"])
+        x, _, counts = rows
+        # A column whose unit is too small must not look like one with large slopes.
+        squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
+        eye, own = torch.diag(1 / torch.sqrt(1 + squares)), columns.T @ board["root"]
+        found = []
+        for factor, likely in zip(FACTORS, bell(len(FACTORS)).tolist(), strict=True):
+            for slope, chance in OWN_SLOPES:
+                # [d, d + r]: own effects beside small slopes of everything
+                root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
+                w, evidence = solve(kind, rows, beta, root, board["rest"])
+                found.append((w, evidence + likely + math.log(chance)))
+        zero = torch.zeros_like(beta)
+        for strength in ALONE:
+            w, evidence = solve(kind, rows, zero, math.sqrt(strength) * eye, board["rest"])
+            found.append((w, evidence + math.log(BY_ITSELF / len(ALONE))))
+        weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
+        return weights, evidence
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
@@ -349,6 +387,24 @@ class Mixed(LinearMethod):
 
 def _both(found: Said) -> Tensor:
     return torch.cat([flatten(found.information), found.score])
+
+
+def _without_outliers(
+    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], beta: Tensor, rest: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Residuals far from the task's own median one are brought nearer: σ² was found without such.
+
+    One wild row would otherwise decide the own effects of a task with few rows.
+    """
+    x, y, counts = rows
+    if kind != "regression":
+        return rows
+    error = y - x @ beta
+    ordered = torch.where(counts > 0, error, torch.inf).sort().values
+    half = ((counts.sum().long() - 1).clamp(min=0) // 2).reshape(1)
+    median = torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
+    most = OUTLYING * torch.sqrt(rest)
+    return x, y - error + median + (error - median).clamp(-most, most), counts
 
 
 def _middle(votes: Tensor, noise: Tensor) -> Tensor:
