@@ -20,6 +20,7 @@ particular: `tasks=None`) is predicted from the billboard, which is what is publ
 """
 
 from tacit.sklearn.classical import MultiTaskClassifier, MultiTaskRegressor
+from tacit.sklearn.mixed import PrivateMixedModel
 from tacit.sklearn.private import (
     PrivateMultiTaskClassifier,
     PrivateMultiTaskRegressor,
@@ -29,6 +30,7 @@ from tacit.sklearn.private import (
 __all__ = [
     "MultiTaskClassifier",
     "MultiTaskRegressor",
+    "PrivateMixedModel",
     "PrivateMultiTaskClassifier",
     "PrivateMultiTaskRegressor",
     "UnbookedTuningWarning",
