@@ -53,8 +53,10 @@ def mixed(
 def _show(run: Run, folder: Path) -> None:
     console = Console()
     if hasattr(run, "summary"):
-        console.print(run.summary(), highlight=False)  # type: ignore[attr-defined]
+        # Names of effects may hold square brackets, which are not rich's markup.
+        console.print(run.summary(), markup=False, highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
     else:
+        console.print(Text(run.config["formula"]), soft_wrap=True)
         console.print(_coefficients(run))
     console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
     console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)
@@ -63,7 +65,7 @@ def _show(run: Run, folder: Path) -> None:
 def _coefficients(run: Run) -> Table:
     from tacit.formula import coefficients
 
-    table = Table("effect", "coefficient", title=Text(run.config["formula"]))
+    table = Table("effect", "coefficient")
     for name, value in coefficients(run).items():
-        table.add_row(Text(name), f"{value:.6g}")  # names may hold square brackets
+        table.add_row(Text(name), f"{value:.6g}")
     return table

@@ -50,6 +50,8 @@ def mixed(
     privacy : a `tacit.Privacy` instead of epsilon and delta
     rounds, seed, out, progress : those of `tacit.train`
     test : share of each task's rows to hold back and measure on
+
+    `run.predict` takes rows of the design (`run.federation.features`), not of the table.
     """
     parsed = parse(formula)
     privacy = _promise(epsilon, delta, privacy)
