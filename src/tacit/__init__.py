@@ -15,6 +15,7 @@ from tacit.errors import TacitError
 if TYPE_CHECKING:
     from tacit import data, models
     from tacit.federation import Federation
+    from tacit.formula import mixed
     from tacit.methods import (
         MOCHA,
         MPMTL,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         FedProx,
         FedRep,
         Local,
+        Mixed,
         NaiveDP,
         PFedMe,
         RelatedPMTL,
@@ -67,6 +69,7 @@ __all__ = [
     "Federation",
     "Guarantee",
     "Local",
+    "Mixed",
     "NaiveDP",
     "PFedMe",
     "Privacy",
@@ -80,6 +83,7 @@ __all__ = [
     "audit",
     "between_tasks",
     "data",
+    "mixed",
     "models",
     "train",
     "tune",
@@ -95,6 +99,7 @@ _ELSEWHERE = {
     "Secure": "tacit.secure.settings",
     "audit": "tacit.runtime.audit",
     "between_tasks": "tacit.runtime.between",
+    "mixed": "tacit.formula",
     "train": "tacit.runtime.train",
     "tune": "tacit.runtime.tune",
 }

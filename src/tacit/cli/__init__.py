@@ -8,7 +8,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tacit.cli import account, audit, coordinator, deploy, known, results, secure, silo, train, tune
+from tacit.cli import (
+    account,
+    audit,
+    coordinator,
+    deploy,
+    known,
+    mixed,
+    results,
+    secure,
+    silo,
+    train,
+    tune,
+)
 from tacit.cli_reproduce import reproduce
 from tacit.errors import TacitError
 
@@ -22,6 +34,7 @@ app = typer.Typer(
 
 # In the order of the help page.
 app.command()(train.train)
+app.command()(mixed.mixed)
 app.command()(tune.tune)
 app.command()(results.demo)
 app.command()(results.compare)

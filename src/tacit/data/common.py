@@ -70,6 +70,23 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     )
 
 
+def in_original_units(federation: Federation, w: Tensor) -> Tensor:
+    """Weights [m, columns + 1] of linear models (the intercept last) for rows as they were given.
+
+    The federation is in common units, or has one task: its first task's are everybody's.
+    """
+    made, target = federation.preprocessing, federation.target_scale
+    assert made is not None
+    shift, scale = (side[:1].to(w) for side in (made.shift, made.scale))
+    slopes = w[:, :-1] / scale
+    intercept = w[:, -1:] - (slopes * shift).sum(dim=1, keepdim=True)
+    found = torch.cat([slopes, intercept], dim=1)
+    if target is not None:
+        found = found * target.scale[0].to(w)
+        found[:, -1] += target.shift[0].to(w)
+    return found
+
+
 def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:
     task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
     x = rows.x.clone()

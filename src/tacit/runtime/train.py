@@ -198,9 +198,11 @@ def _settings(
 ) -> dict[str, Any]:
     """All that decides a run, as plain values; what `resume` compares and result.json shows."""
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+    given = dataclasses.asdict(method)
+    endless = [key for key, value in given.items() if value == math.inf]  # JSON has no word for it
     return {
         "method": name_of(method),
-        **dataclasses.asdict(method),
+        **given | dict.fromkeys(endless),
         "model": name,
         "privacy": None if privacy is None else dataclasses.asdict(privacy),
         "rounds": rounds,

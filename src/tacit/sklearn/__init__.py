@@ -8,6 +8,7 @@ particular: `tasks=None`) is predicted from the billboard, which is what is publ
   fitted on the rows of all tasks (`StandardScaler` in a `Pipeline`, say) tells every task about the
   others without noise, and no guarantee covers it. Methods that take gradient steps (`pmtl`,
   `mpmtl` and most others) need features of about unit size.
+  `PrivateMixedModel` takes numbers of any size: it finds common units by booked releases.
 * Without `tasks`, `fit` takes all rows to be one task's. Then nothing is shared and nothing leaves
   the task, and `guarantee_` says so.
 * `Pipeline`, `cross_val_score` and `GridSearchCV` hand `tasks` on when told to:
@@ -20,6 +21,7 @@ particular: `tasks=None`) is predicted from the billboard, which is what is publ
 """
 
 from tacit.sklearn.classical import MultiTaskClassifier, MultiTaskRegressor
+from tacit.sklearn.mixed import PrivateMixedModel
 from tacit.sklearn.private import (
     PrivateMultiTaskClassifier,
     PrivateMultiTaskRegressor,
@@ -29,6 +31,7 @@ from tacit.sklearn.private import (
 __all__ = [
     "MultiTaskClassifier",
     "MultiTaskRegressor",
+    "PrivateMixedModel",
     "PrivateMultiTaskClassifier",
     "PrivateMultiTaskRegressor",
     "UnbookedTuningWarning",

@@ -116,6 +116,7 @@ class _Private(MultiTask):
             flat, every = run.simulation.model, torch.arange(len(federation))
             models, public = run.simulation.personal(every), run.simulation.newcomer(every[:1])
             promise, made = run.guarantee, run.simulation.channel.ledger
+            federation = run.federation  # a run may go over to common units
             self.diverged_ = run.diverged
             if run.diverged:
                 warnings.warn(
