@@ -1,0 +1,185 @@
+"""What all tasks share in a mixed model: coefficients with their errors, and the variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from tacit.report.page import Markup, drawing, paragraph, table, text
+from tacit.report.plots import shorten
+from tacit.report.svg import GAIN, INK, WIDE, axes, figure
+from tacit.report.words import MINUS, NOTHING, plural
+
+DRAWN = 40
+"""Coefficients that are drawn; more of them would be a wall."""
+NORMAL = 1.959963984540054
+HEAD = ("", "estimate", "standard error", "of which privacy", "95 % interval", "shrunk")
+ABOUT = (
+    "Estimates are not shrunk; standard errors hold both sampling and privacy noise. Predictions "
+    "use the shrunk ones."
+)
+UNKNOWN = "Where a dash stands, the releases tell nothing: the standard error is infinite."
+
+
+def section(result: Mapping[str, Any]) -> str:
+    """Tables and a forest plot, for runs of a mixed model."""
+    found = result.get("summary")
+    if not found:
+        return ""
+    caption = (
+        "Estimates with 95 % intervals, each divided by its standard error without privacy. Dark: "
+        "what sampling alone would leave open. Light: what privacy noise adds."
+    )
+    covered = Markup(f"<b>{text(_sentence(found['label']))}</b>.")
+    return (
+        "<h2>Shared coefficients</h2>"
+        + paragraph(covered, "covered")
+        + tables(found)
+        + drawing(forest(found), "forest", caption)
+    )
+
+
+def tables(found: Mapping[str, Any]) -> str:
+    """The coefficients, then the variances."""
+    rows = _rows(found["coefficients"])
+    unknown = any(each["error"] is None for each in found["coefficients"])
+    said = f"In {found['units']}. {ABOUT}{f' {UNKNOWN}' if unknown else ''}"
+    own = [[name, *values] for name, *values in _own(found)]
+    head = ["vary between tasks", "standard deviation", *_correlated(found)]
+    return (
+        table(list(HEAD), rows)
+        + paragraph(said, "note")
+        + table(head, own)
+        + table([], _facts(found))
+    )
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """The same as plain text."""
+    count = f"{plural(found['tasks'], 'task')}, {plural(found['releases'], 'release')}"
+    parts = [
+        f"Mixed model of {count}; {found['units']}",
+        _aligned([list(HEAD), *_rows(found["coefficients"])]),
+        _aligned([["vary between tasks", "sd", *_correlated(found)], *_own(found)]),
+        "\n".join(f"{name}: {value}" for name, value in _facts(found)),
+        f"{_sentence(found['label'])}.\n{found['guarantee']}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _aligned(rows: Sequence[Sequence[object]]) -> str:
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        [cell.rjust(width) if place else cell.ljust(width)
+         for place, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        for row in cells
+    )  # fmt: skip
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def _rows(coefficients: Sequence[Mapping[str, Any]]) -> list[list[object]]:
+    rows = []
+    for each in coefficients:
+        error, low, high = each["error"], each["low"], each["high"]
+        digits = decimals(error)
+        known = error is not None
+        span = f"{shown(low, digits)} to {shown(high, digits)}" if known else NOTHING
+        errors = [shown(each[key], digits) for key in ("error", "privacy_error")]
+        rows.append([
+            each["name"], shown(each["estimate"], digits), *(errors if known else ("∞", "∞")),
+            span, shown(each["shrunk"], digits if known else None),
+        ])  # fmt: skip
+    return rows
+
+
+def _correlated(found: Mapping[str, Any]) -> list[str]:
+    names = found["own"]["names"]
+    return [f"correlation with {name}" for name in names[:-1]]
+
+
+def _own(found: Mapping[str, Any]) -> list[list[str]]:
+    """Standard deviations with correlations below the diagonal, and the residual."""
+    own, residual = found["own"], found["residual_deviation"]
+    places = range(len(own["names"]) - 1)
+    rows = [
+        [
+            own["names"][k], shown(own["deviations"][k]),
+            *(shown(own["correlations"][k][j], 2) if j < k else "" for j in places),
+        ]
+        for k in range(len(own["names"]))
+    ]  # fmt: skip
+    if residual is not None:
+        rows.append(["residual", shown(residual), *("" for _ in places)])
+    return rows
+
+
+def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = [("intraclass correlation, at the centre of the columns", found["icc"])]
+    for name, words in (("marginal", "shared coefficients"), ("conditional", "with own effects")):
+        facts.append((f"{name} R² ({words}), {found['r2_label']}", found[f"{name}_r2"]))
+    return [(name, shown(value, 2)) for name, value in facts]
+
+
+def decimals(error: float | None) -> int | None:
+    """So many that the error has two digits."""
+    return None if not error else min(9, max(0, 1 - math.floor(math.log10(error))))
+
+
+def shown(value: float | None, digits: int | None = None) -> str:
+    """Plain where it can be read; powers of ten for what is far from 1."""
+    if value is None:
+        return NOTHING
+    size = abs(value)
+    if digits is None:
+        digits = 0 if not value else min(9, max(0, 3 - math.floor(math.log10(size))))
+    made = f"{value:.{digits}f}" if size < 1e7 and (digits < 9 or not value) else f"{value:.3e}"
+    return made.replace("-", MINUS)
+
+
+def forest(found: Mapping[str, Any]) -> Figure | None:
+    """A line for each coefficient: units differ, so each is over its own sampling error."""
+    drawn = [
+        each
+        for each in found["coefficients"][1:]
+        if each["error"] is not None and each["sampling_error"]
+    ][:DRAWN]
+    if not drawn:
+        return None
+    fig = figure(WIDE, 1.1 + 0.3 * len(drawn))
+    ax = axes(fig)
+    private = any(each["privacy_error"] for each in drawn)
+    for place, each in enumerate(drawn):
+        unit = each["sampling_error"]
+        middle, reach = each["estimate"] / unit, NORMAL * each["error"] / unit
+        if private:
+            ax.plot(
+                [middle - reach, middle + reach], [place, place],
+                color=GAIN, linewidth=5, alpha=0.3, solid_capstyle="butt",
+            )  # fmt: skip
+        ax.plot(
+            [middle - NORMAL, middle + NORMAL], [place, place],
+            color=GAIN, linewidth=5, solid_capstyle="butt",
+        )  # fmt: skip
+        ax.plot([middle], [place], "o", color=INK, markersize=5)
+    ax.axvline(0, color=INK, linewidth=1)
+    name_rows(ax, [each["name"] for each in drawn])
+    ax.set_xlabel("estimate, in standard errors without privacy")
+    return fig
+
+
+def name_rows(ax: Any, names: Sequence[str]) -> None:
+    """Names down the side, the first on top."""
+    ax.set_yticks(range(len(names)), [shorten(name) for name in names])
+    for tick in ax.get_yticklabels():
+        tick.set_parse_math(False)  # a name with a dollar sign is a name, not a formula
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
+    ax.grid(False, axis="y")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
