@@ -11,8 +11,7 @@ where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)E�
 estimate. A direction in which H is no larger than the noise in it tells nothing: a coefficient that
 leans on such directions has an infinite error.
 
-All of it is a function of what was released, so it may be published. What one task may know of
-itself is in `tacit.effects`.
+All of it is a function of releases, and may be published. `tacit.effects` is for one task alone.
 
 R² after Shinichi Nakagawa, Holger Schielzeth. "A general and simple method for obtaining R² from
 generalized linear mixed-effects models." Methods in Ecology and Evolution, 2013.
@@ -22,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,6 +56,8 @@ class Coefficient:
     privacy: float
     shrunk: float
     """What predictions use."""
+    spread: float
+    """What it is multiplied with to be in spreads of the target for a spread of the column."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -71,6 +72,7 @@ class Coefficient:
             "name": self.name, "estimate": _plain(self.estimate), "error": _plain(self.error),
             "sampling_error": _plain(self.sampling), "privacy_error": _plain(self.privacy),
             "low": _plain(low), "high": _plain(high), "shrunk": _plain(self.shrunk),
+            "spread": _plain(self.spread),
         }  # fmt: skip
 
 
@@ -153,26 +155,26 @@ def summary(run: Run) -> MixedSummary:
     spread, assumed = (rest * root @ root.T for root in (board["root"], board["working root"]))
     misjudged = np.zeros((size, size))
     misjudged[np.ix_(own, own)] = (spread - assumed) / tasks
-    found = _unshrunk(board, misjudged, rest / tasks)
-    sampling, privacy, lost = (back.covariance(part) for part in found.parts)
+    beta, parts = _unshrunk(board, misjudged, rest / tasks)
+    sampling, privacy, lost = (back.covariance(part) for part in parts)
     unknown = np.diag(lost) > (back.jacobian**2).sum(1)
-    estimate = np.where(unknown, np.nan, back.coefficients(found.beta))
-    covariance = sampling + privacy
-    errors = [
-        np.where(unknown, np.inf, np.sqrt(np.diag(c))) for c in (covariance, sampling, privacy)
-    ]
-    covariance[unknown] = covariance[:, unknown] = np.nan
-    rows = zip(back.names, estimate, *errors, back.coefficients(board["beta"]), strict=True)
+    estimate = np.where(unknown, np.nan, back.coefficients(beta))
+    total = sampling + privacy
+    errors = [np.where(unknown, np.inf, np.sqrt(np.diag(c))) for c in (total, sampling, privacy)]
+    total[unknown] = total[:, unknown] = np.nan
+    shrunk = back.coefficients(board["beta"])
+    rows = zip(back.names, estimate, *errors, shrunk, back.spreads, strict=True)
     of_own, names = back.own(own)
     binary = federation.kind == "binary"
-    marginal, conditional = _explained(federation, board, own, spread, LOGISTIC if binary else rest)
+    left = LOGISTIC if binary else rest
+    marginal, conditional = _explained(federation, board, own, spread, left)
     return MixedSummary(
         coefficients=tuple(Coefficient(name, *map(float, numbers)) for name, *numbers in rows),
-        covariance=covariance,
+        covariance=total,
         own=names,
         own_covariance=of_own @ spread @ of_own.T,
         residual=None if binary else rest * back.unit**2,
-        icc=float(spread[-1, -1] / (spread[-1, -1] + (LOGISTIC if binary else rest))),
+        icc=float(spread[-1, -1] / (spread[-1, -1] + left)),
         marginal=marginal,
         conditional=conditional,
         units=back.words,
@@ -183,14 +185,13 @@ def summary(run: Run) -> MixedSummary:
     )
 
 
-class _Unshrunk(NamedTuple):
-    beta: np.ndarray
-    parts: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """Covariance [d, d] from sampling, from privacy noise, and in directions that are not known."""
+def _unshrunk(
+    board: dict[str, np.ndarray], misjudged: np.ndarray, rest: float
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """H⁻¹b in common units; directions that H does not know stay at zero.
 
-
-def _unshrunk(board: dict[str, np.ndarray], misjudged: np.ndarray, rest: float) -> _Unshrunk:
-    """H⁻¹b and its covariance, in common units; directions that H does not know stay at zero."""
+    Its covariance [d, d] from sampling, from privacy noise, and in directions that are not known.
+    """
     values, vectors = np.linalg.eigh(board["information"])
     noise = board["information blur"][: max(1, int(board["told"]))].min()
     least = max(ROUNDING * values[-1], math.sqrt(noise), 1e-30)
@@ -204,29 +205,25 @@ def _unshrunk(board: dict[str, np.ndarray], misjudged: np.ndarray, rest: float) 
     sampling = (vectors * (rest / values)) @ vectors.T + misjudged
     values, turned = np.linalg.eigh(sampling)  # noisy variances may go below zero
     sampling = (turned * values.clip(min=0.0)) @ turned.T
-    return _Unshrunk(beta, (sampling, privacy, (vectors * lost) @ vectors.T))
+    return beta, (sampling, privacy, (vectors * lost) @ vectors.T)
 
 
 def _explained(
-    federation: Federation,
-    board: dict[str, np.ndarray],
-    own: list[int],
-    spread: np.ndarray,
+    federation: Federation, board: dict[str, np.ndarray], own: list[int], spread: np.ndarray,
     residual: float,
-) -> tuple[float | None, float | None]:
+) -> tuple[float | None, float | None]:  # fmt: skip
     """Marginal and conditional R².
 
     Columns in common units have spread 1 by what tasks voted, in coarse steps: hence approximate.
     How they go together, and the spread of columns that were left as they are (0 and 1), come from
     the information with the intercept taken out, which is about rows · Var x.
     """
-    made, information = federation.preprocessing, board["information"]
-    across = information[:-1, -1]
-    scatter = information[:-1, :-1] - np.outer(across, across) / max(information[-1, -1], 1e-300)
+    made, found = federation.preprocessing, board["information"]
+    scatter = found[:-1, :-1] - np.outer(found[-1, :-1], found[-1, :-1]) / max(found[-1, -1], 1e-30)
     size = np.diag(scatter).clip(min=0.0)
-    if made is None or made.shift.shape[1] != len(size):
-        return None, None
-    scaled = ((made.shift != 0) | (made.scale != 1)).any(0).numpy()
+    scaled = np.zeros(0, dtype=bool)
+    if made is not None and made.shift.shape[1] == len(size):
+        scaled = ((made.shift != 0) | (made.scale != 1)).any(0).cpu().numpy()
     rows = float(np.median(size[scaled])) if scaled.any() else 0.0
     if rows <= 0:
         return None, None
@@ -235,7 +232,7 @@ def _explained(
     together = scatter / np.outer(each, each)
     np.fill_diagonal(together, 1.0)
     beta = board["beta"][:-1] * sd
-    fixed = float(beta @ together @ beta)
+    fixed = max(0.0, float(beta @ together @ beta))
     varied = float(np.diag(spread) @ np.append(sd, 1.0)[own] ** 2)
     total = fixed + varied + residual
     return fixed / total, (fixed + varied) / total

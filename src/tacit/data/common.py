@@ -122,6 +122,11 @@ class RawUnits:
         offset = np.append(zero, np.zeros(columns))
         return cls((INTERCEPT, *names), jacobian, offset, unit, RAW if raw else SCALED)
 
+    @property
+    def spreads(self) -> np.ndarray:
+        """Of the columns over that of the target; 1 over it for the intercept."""
+        return 1 / np.append(self.unit, np.diag(self.jacobian[1:, :-1]))
+
     def coefficients(self, found: np.ndarray) -> np.ndarray:
         return self.jacobian @ found + self.offset
 

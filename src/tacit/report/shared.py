@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,13 @@ from matplotlib.figure import Figure
 
 from tacit.report.page import Markup, drawing, paragraph, table, text
 from tacit.report.plots import shorten
-from tacit.report.svg import GAIN, INK, WIDE, axes, figure
+from tacit.report.svg import GAIN, GRID, INK, MUTED, WIDE, axes, figure
 from tacit.report.words import MINUS, NOTHING, plural
 
 DRAWN = 40
 """Coefficients that are drawn; more of them would be a wall."""
 NORMAL = 1.959963984540054
+"""Standard deviations to either side that hold 95 %."""
 HEAD = ("", "estimate", "standard error", "of which privacy", "95 % interval", "shrunk")
 ABOUT = (
     "Estimates are not shrunk; standard errors hold both sampling and privacy noise. Predictions "
@@ -29,10 +31,11 @@ def section(result: Mapping[str, Any]) -> str:
     found = result.get("summary")
     if not found:
         return ""
+    private = any(each["privacy_error"] for each in found["coefficients"])
     caption = (
-        "Estimates with 95 % intervals, each divided by its standard error without privacy. Dark: "
-        "what sampling alone would leave open. Light: what privacy noise adds."
-    )
+        "Estimates with 95 % intervals, in spreads of the target for a spread of the column "
+        "(or for its 0 turning 1). "
+    ) + ("Dark: what sampling alone leaves open. Light: what privacy noise adds." * private)
     covered = Markup(f"<b>{text(_sentence(found['label']))}</b>.")
     return (
         "<h2>Shared coefficients</h2>"
@@ -141,34 +144,83 @@ def shown(value: float | None, digits: int | None = None) -> str:
 
 
 def forest(found: Mapping[str, Any]) -> Figure | None:
-    """A line for each coefficient: units differ, so each is over its own sampling error."""
-    drawn = [
-        each
-        for each in found["coefficients"][1:]
-        if each["error"] is not None and each["sampling_error"]
-    ][:DRAWN]
-    if not drawn:
+    """A line for each coefficient, all in common units: those of the table differ too much."""
+    drawn = found["coefficients"][1 : DRAWN + 1]
+    if all(each["error"] is None for each in drawn):
         return None
-    fig = figure(WIDE, 1.1 + 0.3 * len(drawn))
+    fig = figure(WIDE, 0.9 + 0.3 * len(drawn))
     ax = axes(fig)
-    private = any(each["privacy_error"] for each in drawn)
+    limit = _limit(drawn)
     for place, each in enumerate(drawn):
-        unit = each["sampling_error"]
-        middle, reach = each["estimate"] / unit, NORMAL * each["error"] / unit
-        if private:
+        if each["error"] is None:
+            ax.text(
+                0.01, place, "not known", transform=ax.get_yaxis_transform(), color=MUTED, size=9,
+                va="center",
+            )  # fmt: skip
+            continue
+        middle, whole = each["estimate"] * each["spread"], _reach(each)
+        part = each["sampling_error"] / max(each["error"], 1e-300)
+        for reach, alpha in ((whole, 0.35), (whole * part, 1.0)):
             ax.plot(
                 [middle - reach, middle + reach], [place, place],
-                color=GAIN, linewidth=5, alpha=0.3, solid_capstyle="butt",
+                color=GAIN, linewidth=6, alpha=alpha, solid_capstyle="butt",
             )  # fmt: skip
-        ax.plot(
-            [middle - NORMAL, middle + NORMAL], [place, place],
-            color=GAIN, linewidth=5, solid_capstyle="butt",
-        )  # fmt: skip
-        ax.plot([middle], [place], "o", color=INK, markersize=5)
+        ax.plot([middle], [place], "|", color=INK, markersize=11, markeredgewidth=2)
+        for side, arrow in ((-1, "<"), (1, ">")):
+            if side * middle + whole > limit:  # it goes on beyond the edge
+                ax.plot([side * limit], [place], arrow, color=GAIN, markersize=6, clip_on=False)
     ax.axvline(0, color=INK, linewidth=1)
+    ax.set_xlim(-limit, limit)
     name_rows(ax, [each["name"] for each in drawn])
-    ax.set_xlabel("estimate, in standard errors without privacy")
+    ax.set_xlabel("coefficient (spreads of the target for a spread of the column)")
     return fig
+
+
+def _limit(drawn: Sequence[Mapping[str, Any]]) -> float:
+    """One coefficient that is hardly known must not squeeze all others."""
+    ends = [
+        abs(each["estimate"] * each["spread"]) + _reach(each)
+        for each in drawn
+        if each["error"] is not None
+    ]
+    return 1.05 * min(max(ends), 3 * statistics.median_low(ends)) or 1.0
+
+
+def _reach(each: Mapping[str, Any]) -> float:
+    return (each["high"] - each["low"]) / 2 * each["spread"]
+
+
+def caterpillar(found: Mapping[str, Any], tasks: str = "tasks") -> Figure:
+    """One task's own effects, each over how much it varies between tasks: the band holds 95 %."""
+    fig = figure(WIDE, 0.95 + 0.36 * len(found["names"]))
+    ax = axes(fig)
+    ax.axvspan(-NORMAL, NORMAL, color=GRID, alpha=0.7, linewidth=0)
+    ax.axvline(0, color=MUTED, linewidth=1)
+    most = 1.2 * NORMAL
+    sides = (found[key] for key in ("effects", "errors", "deviations"))
+    for place, (effect, error, deviation) in enumerate(zip(*sides, strict=True)):
+        unit = max(deviation, 1e-300)
+        middle, reach = effect / unit, NORMAL * error / unit
+        most = max(most, abs(middle) + reach)
+        ax.plot(
+            [middle - reach, middle + reach], [place, place],
+            color=GAIN, linewidth=3, solid_capstyle="butt",
+        )  # fmt: skip
+        ax.plot([middle], [place], "o", color=INK, markersize=6)
+    ax.set_xlim(-1.05 * most, 1.05 * most)
+    name_rows(ax, found["names"])
+    ax.grid(False, axis="x")
+    ax.set_xlabel(f"own effect, in standard deviations between {tasks}")
+    return fig
+
+
+def effects_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Name, effect, its standard deviation, and how much it varies between tasks."""
+    sides = (found[key] for key in ("names", "effects", "errors", "deviations"))
+    return [
+        [name, shown(effect, decimals(error)), shown(error, decimals(error)), shown(deviation)]
+        for name, effect, error, deviation in zip(*sides, strict=True)
+    ]
 
 
 def name_rows(ax: Any, names: Sequence[str]) -> None:
