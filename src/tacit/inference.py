@@ -7,9 +7,8 @@ that are not, in the units of the table, with an error that holds sampling and p
 
 H, b: mean information and target of m tasks, v: variance of the noise in each number of b. H was
 released with Σ = σ²D, before Σ was known; E picks the columns with own effects. The term is exact
-where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)EᵀHₖ. It vanishes at the REML
-estimate. A direction in which H is no larger than the noise in it tells nothing: a coefficient that
-leans on such directions has an infinite error.
+where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)EᵀHₖ. It vanishes at REML. Where H
+is no larger than the noise in it, it tells nothing: who leans on that has an infinite error.
 
 All of it is a function of releases, and may be published. `tacit.effects` is for one task alone.
 
@@ -40,6 +39,10 @@ NORMAL = 1.959963984540054
 """Half the width of a 95 % interval, in standard errors."""
 ROUNDING = 3e-7
 """Sums are released in single precision: smaller eigenvalues, relatively, are not known."""
+ABOVE_NOISE = 2.0
+"""Eigenvalues below so many standard deviations of the noise in H are not believed."""
+UNKNOWN = 0.25
+"""A coefficient is not known where directions without information leave it that variance."""
 LOGISTIC = math.pi**2 / 3
 """Variance of the latent error of a binary outcome."""
 
@@ -67,12 +70,11 @@ class Coefficient:
         return self.estimate - NORMAL * self.error, self.estimate + NORMAL * self.error
 
     def to_json(self) -> dict[str, Any]:
-        low, high = self.interval
+        low, high = map(_plain, self.interval)
         return {
             "name": self.name, "estimate": _plain(self.estimate), "error": _plain(self.error),
             "sampling_error": _plain(self.sampling), "privacy_error": _plain(self.privacy),
-            "low": _plain(low), "high": _plain(high), "shrunk": _plain(self.shrunk),
-            "spread": _plain(self.spread),
+            "low": low, "high": high, "shrunk": self.shrunk, "spread": self.spread,
         }  # fmt: skip
 
 
@@ -92,9 +94,8 @@ class MixedSummary:
     icc: float
     """Part of the variance that is between tasks, for rows at the centre of all columns."""
     marginal: float | None
-    """R² of the shared coefficients; approximate, see `_explained`."""
     conditional: float | None
-    """R² with own effects; approximate too."""
+    """R² without and with own effects; both approximate, see `_explained`."""
     units: str
     tasks: int
     releases: int
@@ -107,8 +108,7 @@ class MixedSummary:
 
     @property
     def own_correlations(self) -> np.ndarray:
-        sd = np.maximum(self.own_deviations, 1e-300)
-        return self.own_covariance / np.outer(sd, sd)
+        return self.own_covariance / np.outer(self.own_deviations, self.own_deviations)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; null stands for what is not known, and for an infinite error."""
@@ -157,7 +157,7 @@ def summary(run: Run) -> MixedSummary:
     misjudged[np.ix_(own, own)] = (spread - assumed) / tasks
     beta, parts = _unshrunk(board, misjudged, rest / tasks)
     sampling, privacy, lost = (back.covariance(part) for part in parts)
-    unknown = np.diag(lost) > (back.jacobian**2).sum(1)
+    unknown = np.diag(lost) > UNKNOWN * (back.jacobian**2).sum(1)
     estimate = np.where(unknown, np.nan, back.coefficients(beta))
     total = sampling + privacy
     errors = [np.where(unknown, np.inf, np.sqrt(np.diag(c))) for c in (total, sampling, privacy)]
@@ -194,7 +194,7 @@ def _unshrunk(
     """
     values, vectors = np.linalg.eigh(board["information"])
     noise = board["information blur"][: max(1, int(board["told"]))].min()
-    least = max(ROUNDING * values[-1], math.sqrt(noise), 1e-30)
+    least = max(ROUNDING * values[-1], ABOVE_NOISE * math.sqrt(noise), 1e-30)
     known = values >= least
     values = values.clip(min=least)
     beta = (vectors * (known / values)) @ (vectors.T @ board["target"])

@@ -60,15 +60,15 @@ def tables(found: Mapping[str, Any]) -> str:
     )
 
 
-def as_text(found: Mapping[str, Any]) -> str:
-    """The same as plain text."""
+def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
+    """The same as plain text, with the guarantee's sentence unless that is said elsewhere."""
     count = f"{plural(found['tasks'], 'task')}, {plural(found['releases'], 'release')}"
     parts = [
         f"Mixed model of {count}; {found['units']}",
         _aligned([list(HEAD), *_rows(found["coefficients"])]),
         _aligned([["vary between tasks", "sd", *_correlated(found)], *_own(found)]),
         "\n".join(f"{name}: {value}" for name, value in _facts(found)),
-        f"{_sentence(found['label'])}.\n{found['guarantee']}",
+        f"{_sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
     ]
     return "\n\n".join(parts)
 
