@@ -29,12 +29,14 @@ def sleep() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def trained(
     x: np.ndarray, y: np.ndarray, tasks: np.ndarray, *, slopes: str = "",
-    epsilon: float | None = None, kind: str = "regression", features: tuple[str, ...] = ("Days",),
+    epsilon: float | None = None, noise: float | None = None, kind: str = "regression",
+    features: tuple[str, ...] = ("Days",),
 ) -> Run:  # fmt: skip
     made = tacit.data.from_arrays(
         x, y, tasks, kind=kind, validation=0.0, test=0.0, features=list(features)
     )
-    privacy = None if epsilon is None else tacit.Privacy(epsilon=epsilon)
+    private = epsilon is not None or noise is not None
+    privacy = tacit.Privacy(epsilon=epsilon, noise=noise) if private else None
     return tacit.train(
         made, Mixed(slopes=slopes), privacy=privacy, seed=0, baselines=False, personalise="none"
     )
@@ -47,12 +49,14 @@ def slept(slopes: str, factor: float = 1.0, shift: float = 0.0) -> Run:
 
 
 @cache
-def clinics(epsilon: float | None) -> Run:
+def clinics(epsilon: float | None, noise: float | None = None, apart: float = 1.0) -> Run:
+    """300 tasks; without much noise if that is given, far apart from each other if asked for."""
     rng = np.random.default_rng(1)
     task = np.repeat(np.arange(300), 6)
     x = np.column_stack([rng.normal(50, 10, len(task)), rng.random(len(task)) < 0.4])
-    y = 3 + x @ [0.2, 1.0] + rng.normal(0, 1, 300)[task] + rng.normal(0, 2, len(task))
-    return trained(x, y, task.astype(str), epsilon=epsilon, features=("age", "smoker"))
+    y = 3 + x @ [0.2, 1.0] + apart * rng.normal(0, 1, 300)[task] + rng.normal(0, 2, len(task))
+    features = ("age", "smoker")
+    return trained(x, y, task.astype(str), epsilon=epsilon, noise=noise, features=features)
 
 
 def known(slopes: str):
@@ -134,6 +138,16 @@ def test_privacy_widens_every_error_and_is_told_apart():
             assert abs(after.estimate - before.estimate) < 4 * after.error
     assert (exact.tasks, private.tasks, private.releases) == (300, 300, 6)
     assert "ε=1.00" in private.guarantee and "covered by the guarantee" in private.label
+
+
+@pytest.mark.parametrize("apart", [0.25, 6.0])
+def test_with_little_noise_errors_are_those_of_reml(apart):
+    """Also where tasks differ by more or less than was assumed before anything was known."""
+    exact, private = clinics(None, None, apart).summary(), clinics(None, 0.5, apart).summary()
+    for before, after in zip(exact.coefficients, private.coefficients, strict=True):
+        assert after.sampling == pytest.approx(before.error, rel=0.2)
+        assert after.privacy < after.sampling
+        assert abs(after.estimate - before.estimate) < after.error
 
 
 def test_a_column_that_tells_nothing_has_an_infinite_error():
