@@ -47,6 +47,7 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
 
 def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | None = None) -> None:
     """A finished run as the user asked for it; `first` stands above its table."""
+    from tacit.report.shared import as_text
     from tacit.report.tables import run_table
 
     result = run.to_json()
@@ -59,5 +60,7 @@ def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | N
         if first is not None:
             console.print(first)
         console.print(run_table(result))
+        if "summary" in result:  # as it is: names of columns are not markup
+            print(as_text(result["summary"], promise=False), end="\n\n")
         console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
         console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)

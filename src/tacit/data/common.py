@@ -2,12 +2,12 @@
 
 A task's own scaling is kept as it is; going over to common units is one more affine map, made in
 double precision from centre to centre. So numbers of any size and any offset keep their digits, and
-no raw rows have to be kept.
+no raw rows have to be kept. `RawUnits` is the way back, for coefficients of a linear model.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from tacit.data.preprocess import Fitted, Preprocessing
 from tacit.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
 
 AGREED = "columns and target are in common units, which were found by releases that ε covers"
+RAW, SCALED = "units of the table", "units that tasks scaled their rows to"
+INTERCEPT = "intercept"
 
 
 def own_units(fitted: Fitted, target: TargetScale | None, spread: np.ndarray) -> OwnUnits | None:
@@ -98,3 +100,57 @@ def _target_moved(rows: Rows, factor: Tensor, offset: Tensor) -> Rows:
     task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
     y = rows.y.double() * factor[task] + offset[task]
     return replace(rows, y=y.to(rows.y.dtype))
+
+
+@dataclass(frozen=True)
+class RawUnits:
+    """Coefficients of a linear model in units of the table: jacobian @ (those of rows) + offset.
+
+    Those of rows have the intercept last, as models have it; those of the table have it first.
+    """
+
+    names: tuple[str, ...]
+    jacobian: np.ndarray
+    offset: np.ndarray
+    unit: float
+    """Of the target."""
+    words: str
+
+    @classmethod
+    def of(cls, federation: Federation, size: int) -> RawUnits:
+        """For rows that all tasks scaled alike; for others the coefficients stay as they are."""
+        made, target, columns = federation.preprocessing, federation.target_scale, size - 1
+        shift, scale, zero, unit = np.zeros(columns), np.ones(columns), 0.0, 1.0
+        sides = [] if made is None else [made.shift, made.scale]
+        sides += [] if target is None else [target.shift, target.scale]
+        alike = made is not None and all(bool((side == side[:1]).all()) for side in sides)
+        seen = federation.representation is not None  # then columns are not those of a table
+        raw = made is not None and made.shift.shape[1] == columns and alike and not seen
+        if raw:
+            shift, scale = (side[0].double().cpu().numpy() for side in sides[:2])
+            zero, unit = (
+                (float(side[0]) for side in sides[2:]) if target is not None else (0.0, 1.0)
+            )
+        jacobian = np.zeros((size, size))
+        jacobian[0] = np.append(-unit * shift / scale, unit)
+        jacobian[1:, :-1] = np.diag(unit / scale)
+        known = federation.features
+        names = known if len(known) == columns else tuple(f"column {k}" for k in range(columns))
+        offset = np.append(zero, np.zeros(columns))
+        return cls((INTERCEPT, *names), jacobian, offset, unit, RAW if raw else SCALED)
+
+    @property
+    def spreads(self) -> np.ndarray:
+        """Of the columns over that of the target; 1 over it for the intercept."""
+        return 1 / np.append(self.unit, np.diag(self.jacobian[1:, :-1]))
+
+    def coefficients(self, found: np.ndarray) -> np.ndarray:
+        return self.jacobian @ found + self.offset
+
+    def covariance(self, found: np.ndarray) -> np.ndarray:
+        return self.jacobian @ found @ self.jacobian.T
+
+    def own(self, columns: list[int]) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The jacobian of own effects on these columns (the intercept last), and their names."""
+        rows = [0, *(column + 1 for column in columns[:-1])]
+        return self.jacobian[np.ix_(rows, columns)], tuple(self.names[row] for row in rows)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report import audit, exchange, kept, per_head, plots, settings
+from tacit.report import audit, exchange, kept, per_head, plots, settings, shared
 from tacit.report.box import guarantee_box, uncovered
 from tacit.report.page import (
     Markup,
@@ -79,6 +79,7 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
         ),
         audit.section(result),
         paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
+        shared.section(result),
         _headline(result, tasks),
         kept.section(result),
         per_head.section(result),

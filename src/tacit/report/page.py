@@ -37,6 +37,8 @@ p { margin: 0 0 12px; max-width: 88ch; }
 .uncovered { border-left: 3px solid var(--muted); padding: 1px 0 1px 12px; margin-bottom: 16px;
   color: var(--muted); font-size: 14px; max-width: none; }
 .uncovered b { color: var(--ink); }
+.covered { border-left: 3px solid var(--green); padding: 1px 0 1px 12px; margin-bottom: 16px;
+  color: var(--green); font-size: 14px; max-width: none; }
 .box { --tone: var(--green); --wash: var(--green-soft); border: 2px solid var(--tone);
   border-radius: 10px; overflow: hidden; }
 .box.amber { --tone: var(--amber); --wash: var(--amber-soft); }

@@ -23,6 +23,7 @@ from tacit.report.page import (
     text,
 )
 from tacit.report.scores import Score, number, score
+from tacit.report.shared import caterpillar, effects_rows
 from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, figure
 from tacit.report.words import delta_text, epsilon_text, meaning, plural, state
 
@@ -32,6 +33,10 @@ LINES = 12
 OWN = (
     "Rows counted, and scores on them, for the people here: whoever hands them on tells something "
     "about those rows that no ε covers."
+)
+APART = (
+    "Own effects come from this silo's rows and never left it: whoever hands them on tells "
+    "something about those rows that no ε covers."
 )
 ENDED = {
     "trained alone": "what the others contributed did not help here, so it is the model that this "
@@ -64,6 +69,7 @@ def page(report: Mapping[str, Any], log: Sequence[str], *, date: str | None = No
         paragraph(f"{plural(report['rounds'], 'round')} · {made}", "sub"),
         _box(report, log),
         _scores(report),
+        _effects(report),
         _log(log),
     ]
     footer = (
@@ -152,6 +158,25 @@ def _scores(report: Mapping[str, Any]) -> str:
         + drawing(_bars(entries, kinds), "scores", caption)
         + table([f"on {part} rows", *(name for name, _ in entries)], rows)
         + _chosen(report["chosen"], report["rows"])
+    )
+
+
+def _effects(report: Mapping[str, Any]) -> str:
+    """What sets this silo apart in a mixed model."""
+    found = report.get("effects")
+    if not found:
+        return ""
+    caption = (
+        "This silo's own effects with 95 % intervals. The band holds 95 % of all silos, by the "
+        "variance that was published."
+    )
+    head = ["own effect", "estimate", "standard deviation of it", "deviation between silos"]
+    return (
+        "<h2>What sets this silo apart</h2>"
+        + paragraph(APART, "uncovered")
+        + drawing(caterpillar(found, "silos"), "effects", caption)
+        + table(head, effects_rows(found))
+        + paragraph(f"In {_of_silos(found['units'])}.", "note")
     )
 
 

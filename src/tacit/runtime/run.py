@@ -12,8 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from tacit import metrics
+from tacit.effects import Effects, effects_of
 from tacit.federation import Federation, Part
 from tacit.heads import PUBLIC
+from tacit.inference import MixedSummary, summary
+from tacit.methods import Mixed
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
 from tacit.privacy.covariance import WISHART_REFUTED
 from tacit.runtime.exchange import Exchange
@@ -129,6 +132,17 @@ class Run:
             return None
         return simulation.record.to_json(self.federation.names)
 
+    def summary(self) -> MixedSummary:
+        """Coefficients, standard errors and variances of a mixed model: covered by the guarantee.
+
+        Other methods have none.
+        """
+        return summary(self)
+
+    def effects(self, task: str) -> Effects:
+        """A task's own effects in a mixed model, for that task alone."""
+        return effects_of(self.simulation, self.federation.index(task))
+
     def personal(self, task: str) -> nn.Module:
         """The model of one task as a torch module of its own."""
         number = torch.tensor([self.federation.index(task)], device=self.simulation.device)
@@ -153,6 +167,7 @@ class Run:
         """
         import tacit
 
+        mixed = isinstance(self.simulation.method, Mixed)
         counts = self.federation.train.counts
         parts = {
             part: len(self.federation.part(part).y) for part in ("train", "validation", "test")
@@ -160,6 +175,7 @@ class Run:
         return {
             "tacit": tacit.__version__,
             "guarantee": self.guarantee.to_json(),
+            **({"summary": self.summary().to_json()} if mixed else {}),
             "metrics": self.metrics,
             "curve_label": NOT_COVERED,
             "curve": [_plain(point) for point in self.curve],

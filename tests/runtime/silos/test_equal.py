@@ -9,7 +9,10 @@ import torch
 
 import tacit
 from tacit.methods import METHODS
+from tacit.report.silo import page
+from tacit.runtime.progress import silent
 from tacit.runtime.silos.conduct import conduct
+from tacit.runtime.silos.personal import keep_personal
 from tacit.runtime.silos.terms import terms_of
 from tests.exchange.federations import headed
 from tests.runtime.silos.direct import Direct, personal, silos_of
@@ -69,3 +72,23 @@ def test_without_privacy_and_with_a_server_rule(make_federation, tmp_path):
     )
     assert torch.allclose(found, expected, atol=1e-5)
     assert not dataclasses.asdict(done.guarantee)["releases"]
+
+
+def test_a_silo_knows_its_own_effects_as_the_simulation_does(make_federation, tmp_path):
+    federation = make_federation(tasks=4)
+    settings = dict(rounds=2, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8)
+    method = METHODS["mixed"]()
+    terms = terms_of(
+        federation, method, model="linear", server=None, rounds=2, cohort=0.8,
+        privacy=settings["privacy"], seed=3,
+    )  # fmt: skip
+    run = tacit.train(federation, method, personalise="none", baselines=False, **settings)
+    silos = silos_of(federation, terms, tmp_path)
+    conduct(terms, tmp_path / "coordinator", Direct(silos))
+    work = silos[1].latest()
+    assert work is not None
+    report = keep_personal(work, silos[1].own, "none", tmp_path / "kept", silent)
+    expected = run.effects(federation.names[1])
+    assert report["effects"]["effects"] == pytest.approx(expected.effects, abs=2e-5)
+    assert report["effects"]["errors"] == pytest.approx(expected.errors, rel=1e-4)
+    assert "What sets this silo apart" in page(report, [])

@@ -17,10 +17,12 @@ import torch
 
 from tacit import metrics
 from tacit.data.cells import Table
+from tacit.effects import effects_of
 from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.heads import PUBLIC, Heads
 from tacit.local.recipes import Personalise
+from tacit.methods import Mixed
 from tacit.privacy import NOT_COVERED, Guarantee, guarantee
 from tacit.runtime.baselines import exactly_alone
 from tacit.runtime.models import SavedModels, write_models
@@ -73,7 +75,7 @@ def _report(
     chosen: str,
 ) -> dict[str, Any]:
     name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
-    size = simulation.contribution_size
+    size, mixed = simulation.contribution_size, isinstance(simulation.method, Mixed)
     return {
         "silo": work.terms.silos[work.task],
         "consortium": work.terms.consortium,
@@ -91,6 +93,7 @@ def _report(
         "numbers": size if work.exchanges else simulation.channel.place.size(size),
         "leaves": what_leaves(work.terms),
         "guarantee": _promised(work, simulation).to_json(),
+        **({"effects": effects_of(simulation, work.task).to_json()} if mixed else {}),
     }
 
 

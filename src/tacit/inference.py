@@ -1,0 +1,249 @@
+"""What a mixed model found, as a statistician reports it: coefficients with standard errors.
+
+The coefficients that predict are shrunk towards zero where noise drowns them. Reported are those
+that are not, in the units of the table, with an error that holds sampling and privacy noise:
+
+    β = H⁻¹b,   Var β = (σ²H⁻¹ + E(Σ − σ²D)Eᵀ)/m + v·H⁻²
+
+H, b: mean information and target of m tasks, v: variance of the noise in each number of b. H was
+released with Σ = σ²D, before Σ was known; E picks the columns with own effects. The term is exact
+where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)EᵀHₖ. It vanishes at REML. Where H
+is no larger than the noise in it, it tells nothing: who leans on that has an infinite error.
+
+All of it is a function of releases, and may be published. `tacit.effects` is for one task alone.
+
+R² after Shinichi Nakagawa, Holger Schielzeth. "A general and simple method for obtaining R² from
+generalized linear mixed-effects models." Methods in Ecology and Evolution, 2013.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.data.common import RawUnits
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.methods import Mixed
+
+if TYPE_CHECKING:
+    from tacit.runtime.run import Run
+    from tacit.runtime.simulate import Simulation
+
+COVERED = "computed from releases alone: covered by the guarantee, and may be published"
+LEAKED = "computed from releases and from what the guarantee lists as leaks"
+NORMAL = 1.959963984540054
+"""Half the width of a 95 % interval, in standard errors."""
+ROUNDING = 3e-7
+"""Sums are released in single precision: smaller eigenvalues, relatively, are not known."""
+ABOVE_NOISE = 2.0
+"""Eigenvalues below so many standard deviations of the noise in H are not believed."""
+UNKNOWN = 0.25
+"""A coefficient is not known where directions without information leave it that variance."""
+LOGISTIC = math.pi**2 / 3
+"""Variance of the latent error of a binary outcome."""
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A shared coefficient; where nothing is known of it the estimate is NaN and errors ∞."""
+
+    name: str
+    estimate: float
+    error: float
+    """Standard error: the two below, as squares, add up to its square."""
+    sampling: float
+    privacy: float
+    shrunk: float
+    """What predictions use."""
+    spread: float
+    """What it is multiplied with to be in spreads of the target for a spread of the column."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %, by the normal distribution."""
+        if not math.isfinite(self.error):
+            return -math.inf, math.inf
+        return self.estimate - NORMAL * self.error, self.estimate + NORMAL * self.error
+
+    def to_json(self) -> dict[str, Any]:
+        low, high = map(_plain, self.interval)
+        return {
+            "name": self.name, "estimate": _plain(self.estimate), "error": _plain(self.error),
+            "sampling_error": _plain(self.sampling), "privacy_error": _plain(self.privacy),
+            "low": low, "high": high, "shrunk": self.shrunk, "spread": self.spread,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class MixedSummary:
+    """A mixed model's coefficients and variances; the intercept is always first."""
+
+    coefficients: tuple[Coefficient, ...]
+    covariance: np.ndarray
+    """Of the estimates [d, d]; NaN where one of the two is not known."""
+    own: tuple[str, ...]
+    """Which effects tasks have of their own."""
+    own_covariance: np.ndarray
+    """Σ [r, r], of those."""
+    residual: float | None
+    """σ²; None for a binary outcome."""
+    icc: float
+    """Part of the variance that is between tasks, for rows at the centre of all columns."""
+    marginal: float | None
+    conditional: float | None
+    """R² without and with own effects; both approximate, see `_explained`."""
+    units: str
+    tasks: int
+    releases: int
+    label: str
+    guarantee: str
+
+    @property
+    def own_deviations(self) -> np.ndarray:
+        return np.sqrt(np.diag(self.own_covariance))
+
+    @property
+    def own_correlations(self) -> np.ndarray:
+        return self.own_covariance / np.outer(self.own_deviations, self.own_deviations)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; null stands for what is not known, and for an infinite error."""
+        return {
+            "label": self.label,
+            "units": self.units,
+            "coefficients": [each.to_json() for each in self.coefficients],
+            "covariance": [[_plain(value) for value in row] for row in self.covariance.tolist()],
+            "own": {
+                "names": list(self.own),
+                "deviations": self.own_deviations.tolist(),
+                "correlations": self.own_correlations.tolist(),
+                "covariance": self.own_covariance.tolist(),
+            },
+            "residual_deviation": None if self.residual is None else math.sqrt(self.residual),
+            "icc": self.icc,
+            "marginal_r2": self.marginal,
+            "conditional_r2": self.conditional,
+            "r2_label": "approximate",
+            "tasks": self.tasks,
+            "releases": self.releases,
+            "guarantee": self.guarantee,
+        }
+
+    def __str__(self) -> str:
+        from tacit.report.shared import as_text
+
+        return as_text(self.to_json())
+
+    def _repr_html_(self) -> str:
+        from tacit.report.shared import tables
+
+        return tables(self.to_json())
+
+
+def summary(run: Run) -> MixedSummary:
+    """What a finished run of `Mixed` found."""
+    simulation, federation, promise = run.simulation, run.federation, run.guarantee
+    method = mixed_of(simulation)
+    board = {name: value.cpu().double().numpy() for name, value in simulation.board.tensors.items()}
+    size, tasks = len(board["beta"]), len(federation)
+    own, rest = method.own(size), float(board["rest"])
+    back = RawUnits.of(federation, size)
+    spread, assumed = (rest * root @ root.T for root in (board["root"], board["working root"]))
+    misjudged = np.zeros((size, size))
+    misjudged[np.ix_(own, own)] = (spread - assumed) / tasks
+    beta, parts = _unshrunk(board, misjudged, rest / tasks)
+    sampling, privacy, lost = (back.covariance(part) for part in parts)
+    unknown = np.diag(lost) > UNKNOWN * (back.jacobian**2).sum(1)
+    estimate = np.where(unknown, np.nan, back.coefficients(beta))
+    total = sampling + privacy
+    errors = [np.where(unknown, np.inf, np.sqrt(np.diag(c))) for c in (total, sampling, privacy)]
+    total[unknown] = total[:, unknown] = np.nan
+    shrunk = back.coefficients(board["beta"])
+    rows = zip(back.names, estimate, *errors, shrunk, back.spreads, strict=True)
+    of_own, names = back.own(own)
+    binary = federation.kind == "binary"
+    left = LOGISTIC if binary else rest
+    marginal, conditional = _explained(federation, board, own, spread, left)
+    return MixedSummary(
+        coefficients=tuple(Coefficient(name, *map(float, numbers)) for name, *numbers in rows),
+        covariance=total,
+        own=names,
+        own_covariance=of_own @ spread @ of_own.T,
+        residual=None if binary else rest * back.unit**2,
+        icc=float(spread[-1, -1] / (spread[-1, -1] + left)),
+        marginal=marginal,
+        conditional=conditional,
+        units=back.words,
+        tasks=tasks,
+        releases=promise.releases or simulation.board.round,
+        label=LEAKED if promise.leaks else COVERED,
+        guarantee=str(promise),
+    )
+
+
+def _unshrunk(
+    board: dict[str, np.ndarray], misjudged: np.ndarray, rest: float
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """H⁻¹b in common units; directions that H does not know stay at zero.
+
+    Its covariance [d, d] from sampling, from privacy noise, and in directions that are not known.
+    """
+    values, vectors = np.linalg.eigh(board["information"])
+    noise = board["information blur"][: max(1, int(board["told"]))].min()
+    least = max(ROUNDING * values[-1], ABOVE_NOISE * math.sqrt(noise), 1e-30)
+    known = values >= least
+    values = values.clip(min=least)
+    beta = (vectors * (known / values)) @ (vectors.T @ board["target"])
+    # There β is at least as unsure as a coefficient of 1: one spread of the target.
+    blur = board["target blur"] / values**2
+    lost = np.where(known, 0.0, np.maximum(rest / values + blur, 1.0))
+    privacy = (vectors * np.where(known, blur, np.maximum(blur, 1.0))) @ vectors.T
+    sampling = (vectors * (rest / values)) @ vectors.T + misjudged
+    values, turned = np.linalg.eigh(sampling)  # noisy variances may go below zero
+    sampling = (turned * values.clip(min=0.0)) @ turned.T
+    return beta, (sampling, privacy, (vectors * lost) @ vectors.T)
+
+
+def _explained(
+    federation: Federation, board: dict[str, np.ndarray], own: list[int], spread: np.ndarray,
+    residual: float,
+) -> tuple[float | None, float | None]:  # fmt: skip
+    """Marginal and conditional R².
+
+    Columns in common units have spread 1 by what tasks voted, in coarse steps: hence approximate.
+    How they go together, and the spread of columns that were left as they are (0 and 1), come from
+    the information with the intercept taken out, which is about rows · Var x.
+    """
+    made, found = federation.preprocessing, board["information"]
+    scatter = found[:-1, :-1] - np.outer(found[-1, :-1], found[-1, :-1]) / max(found[-1, -1], 1e-30)
+    size = np.diag(scatter).clip(min=0.0)
+    scaled = np.zeros(0, dtype=bool)
+    if made is not None and made.shift.shape[1] == len(size):
+        scaled = ((made.shift != 0) | (made.scale != 1)).any(0).cpu().numpy()
+    rows = float(np.median(size[scaled])) if scaled.any() else 0.0
+    if rows <= 0:
+        return None, None
+    sd = np.where(scaled, 1.0, np.sqrt(size / rows))
+    each = np.sqrt(np.where(size > 0, size, np.inf))
+    together = scatter / np.outer(each, each)
+    np.fill_diagonal(together, 1.0)
+    beta = board["beta"][:-1] * sd
+    fixed = max(0.0, float(beta @ together @ beta))
+    varied = float(np.diag(spread) @ np.append(sd, 1.0)[own] ** 2)
+    total = fixed + varied + residual
+    return fixed / total, (fixed + varied) / total
+
+
+def mixed_of(simulation: Simulation) -> Mixed:
+    if not isinstance(simulation.method, Mixed):
+        name = type(simulation.method).__name__
+        raise TacitError(f"{name} has no summary: only mixed models (method 'mixed') have one")
+    return simulation.method
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
