@@ -54,7 +54,7 @@ def tables() -> dict[str, tuple[Any, str, str, str, float]]:
         "psid": (wages, "id", "wage", "regression", 0.4),
         "wage": (clipped, "id", "lnwg", "regression", 0.4),
         "hours": (clipped, "id", "lnhr", "regression", 0.4),
-        "hours, raw": (labour, "id", "lnhr", "regression", 0.4),
+        "hours-raw": (labour, "id", "lnhr", "regression", 0.4),
         "insteval": (ratings, "d", "y", "regression", 0.4),
         "verbagg": (verbal, "id", "r2", "binary", 0.4),
         "rice": (rice, "id", "goutput", "regression", 0.4),

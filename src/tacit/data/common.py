@@ -16,6 +16,10 @@ from torch import Tensor
 from tacit.data.preprocess import Fitted, Preprocessing
 from tacit.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
 
+NEARLY = 0.02
+"""A task's own unit of a column is at least this part of its centre."""
+ENOUGH = 10
+"""Rows that a task needs to scale a column by itself."""
 AGREED = "columns and target are in common units, which were found by releases that ε covers"
 RAW, SCALED = "units of the table", "units that tasks scaled their rows to"
 INTERCEPT = "intercept"
@@ -34,26 +38,39 @@ def own_units(fitted: Fitted, target: TargetScale | None, spread: np.ndarray) ->
 
 
 def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> Federation:
-    """The same rows with these constants for the columns of `federation.units` [columns]."""
+    """The same rows with these constants for the columns of `federation.units` [columns].
+
+    Where there is none (NaN), every task keeps its own.
+    """
     units, made = federation.units, federation.preprocessing
     assert units is not None and made is not None
     device, columns = units.centre.device, list(units.columns)
     centre, spread = centre.double().to(device), spread.double().to(device)
-    own = torch.where(units.spread > 0, units.spread, 1.0)
-    unknown = units.spread.isnan()
+    own, unknown = torch.where(units.spread > 0, units.spread, 1.0), units.spread.isnan()
+    # Few rows, or rows that are nearly alike, make wild scales: such a column is left out.
+    alone = torch.maximum(own, NEARLY * units.centre.abs())
+    features = torch.arange(len(units), device=device) < len(columns)
+    few = (federation.train.counts < ENOUGH).to(device).unsqueeze(1)
+    alone = torch.where(features & (few | (units.spread <= 0)), torch.inf, alone)
+    centre = torch.where(spread.isnan(), units.centre, centre)
+    spread = torch.where(spread.isnan(), alone, spread)
     factor = torch.where(unknown, 0.0, own / spread)
     offset = torch.where(unknown, 0.0, (units.centre - centre) / spread)
+    if bool((centre == centre[:1]).all() and (spread == spread[:1]).all()):
+        centre, spread = centre[:1], spread[:1]  # all have the same: once is enough
     count = len(columns)
     parts = {
         name: _moved(federation.part(name), columns, factor[:, :count], offset[:, :count])
         for name in PARTS
     }
-    shift, scale = (side[:1].clone().to(device) for side in (made.shift, made.scale))
+    shift, scale = (
+        side[:1].to(device).expand(len(centre), -1).clone() for side in (made.shift, made.scale)
+    )
     filled = made.shift if made.fill is None else made.fill
     fill = filled.double().to(device).clone()
     shift, scale = shift.double(), scale.double()
-    shift[:, columns], scale[:, columns] = centre[:count], spread[:count]
-    fill[:, columns] = torch.where(unknown[:, :count], centre[:count], fill[:, columns])
+    shift[:, columns], scale[:, columns] = centre[:, :count], spread[:, :count]
+    fill[:, columns] = torch.where(unknown[:, :count], centre[:, :count], fill[:, columns])
     target = federation.target_scale
     if target is not None and len(units) > count:
         parts = {
@@ -61,7 +78,7 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
             for name, rows in parts.items()
         }
         many = torch.ones_like(target.shift)
-        target = TargetScale(many * centre[count].to(many), many * spread[count].to(many))
+        target = TargetScale(many * centre[:, count].to(many), many * spread[:, count].to(many))
     return replace(
         federation,
         **parts,

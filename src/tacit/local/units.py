@@ -13,7 +13,8 @@ From the places come the common centre and, with the spread inside tasks, the sp
 column that is constant inside every task has its spread between tasks alone. Results are rounded
 (spreads to powers of √√10, centres to quarters of a spread), so that noise rarely shows in them.
 
-A vote weighs 1/√(2·columns): a task moves the sum by at most one.
+Where votes do not rise out of the noise, there is no common unit (NaN), and every task keeps its
+own. A vote weighs 1/√(2·columns): a task moves the sum by at most one.
 """
 
 from __future__ import annotations
@@ -91,13 +92,13 @@ def _units(shares: Tensor, noise: Tensor) -> dict[str, Tensor]:
     inside, reach = shares[:, :SPREADS], shares[:, SPREADS:-1]
     exponents = torch.arange(SPREADS).to(shares) / 2 + SMALLEST
     found = _window(inside - UNUSUAL * noise * exponents.abs(), noise, (1, 2, 3))
-    size = torch.where(found.sure, 10 ** (found.middle / 2 + SMALLEST), 1.0)
-    constant = shares[:, -1] > torch.clamp(2 * noise, min=0.5)
-    spread = torch.where(found.sure & ~constant, size, 0.0)
+    size = torch.where(found.sure, 10 ** (found.middle / 2 + SMALLEST), torch.nan)
+    constant = shares[:, -1] > torch.clamp(3 * noise, min=0.5)
+    spread = torch.where(constant, 0.0, size)
     exponents = torch.arange(REACHES).to(shares) / 4 + SMALLEST
     found = _window(reach - UNUSUAL * noise * exponents.abs(), noise, (1, 2, 4, 8))
     most = 10 ** ((found.middle + found.width / 2) / 4 + SMALLEST)
-    most = torch.where(found.sure & ~constant, most, 4 * size)
+    most = torch.where(constant, 4 * size, torch.where(found.sure, most, torch.nan))
     # A circle of fine steps goes around more than one wide step, so that it is clear which.
     step = torch.maximum(spread / 2, 4 * most / (WIDE * FINE))
     return {"reach": most, "step": step, "centre": torch.zeros_like(most), "spread": spread}
@@ -108,12 +109,12 @@ def _places(shares: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str
     step = step.clamp(min=1e-30)
     low, width = -reach, 2 * reach / WIDE
     wide, fine = shares[:, :WIDE], shares[:, WIDE:]
-    coarse, across, held, _ = _window(wide, noise, (1, 2, 4, 8))
+    coarse, across, held, known = _window(wide, noise, (1, 2, 4, 8))
     centre, between = low + (coarse + 0.5) * width, across.clamp(min=2) * width / 4
     # In fine steps, around the coarse centre: what is more than half a circle away is not meant.
     first = torch.floor((coarse + 0.5) * width / step)
     offset = torch.arange(FINE).to(shares) - FINE // 2
-    turned = torch.remainder(first.unsqueeze(1) + offset, FINE).long()
+    turned = torch.remainder(first.nan_to_num().unsqueeze(1) + offset, FINE).long()
     # Whole numbers pile up: a narrow window with few of the votes may be one of them.
     circle = fine.gather(1, turned)
     near, narrow, most, sure = _window(circle, noise, (1, 2, 4, 8, 16, 32, 64), MOST * held)
@@ -121,7 +122,7 @@ def _places(shares: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str
     centre = torch.where(clear, low + (first + near - FINE // 2 + 0.5) * step, centre)
     between = torch.where(clear, narrow * step / 4, between)
     total = torch.sqrt(inside**2 + between**2).clamp(min=1e-12)
-    spread = 10 ** ((4 * torch.log10(total)).round() / 4)
+    spread = torch.where(known, 10 ** ((4 * torch.log10(total)).round() / 4), torch.nan)
     return {
         "reach": reach, "step": step, "spread": spread,
         "centre": (4 * centre / spread).round() * spread / 4,

@@ -82,10 +82,10 @@ RELATIVE = (0.3, 3.0)
 """How far the variances may move in a round."""
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
-OWN_SLOPES = ((0.0, 0.5), (0.02, 0.3), (0.2, 0.2))
-"""Variances over σ² that a task tries for slopes of its own in all columns, and their chances."""
-ALONE, BY_ITSELF = (0.1, 1.0, 10.0), 0.05
-"""Prior variances over σ² of a model that a task finds alone, and the chance of such models."""
+OWN_SLOPES = ((0.0, 0.5), (0.1, 0.3), (1.0, 0.2))
+"""What own slopes in all columns may explain, over σ², and the chance that it is so much."""
+ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
+"""What a model that a task finds alone may explain, over σ², and the chance of such a model."""
 EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
 
 
@@ -362,11 +362,12 @@ class Mixed(LinearMethod):
         Own effects of several sizes around the published one, which is noisy; slopes of its own in
         all columns; and no use of the others at all.
         """
-        beta, d = board["beta"], len(board["beta"])
-        x, _, counts = rows
+        beta, (x, _, counts) = board["beta"], rows
         # A column whose unit is too small must not look like one with large slopes.
         squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
-        eye, own = torch.diag(1 / torch.sqrt(1 + squares)), columns.T @ board["root"]
+        each = 1 / (1 + squares)
+        eye = torch.diag(torch.sqrt(each / (each * squares).sum().clamp(min=1e-9)))
+        own = columns.T @ board["root"]
         found = []
         for factor, likely in zip(FACTORS, bell(len(FACTORS)).tolist(), strict=True):
             for slope, chance in OWN_SLOPES:
