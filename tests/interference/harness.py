@@ -120,10 +120,11 @@ def simulation_of(federation: Federation, setting: Setting, folder: str) -> Simu
     federation = federation.to(device)
     place = None if setting.folder is None else setting.folder / folder
     private = setting.privacy and setting.method.channel == "billboard"
+    privacy = Privacy(noise=1.0) if private else None
+    rounds = setting.method.for_run(federation, privacy).usual_rounds
     return prepare(
-        federation, setting.method, model, Privacy(noise=1.0) if private else None, Everyone(), 3,
-        randomness, device, store=setting.store, folder=place,  # type: ignore[arg-type]
-        **setting.more,
+        federation, setting.method, model, privacy, Everyone(), min(rounds, 10), randomness, device,
+        store=setting.store, folder=place, **setting.more,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -146,11 +147,12 @@ def own_view(federation: Federation) -> Iterator[tuple[str, str, Any]]:
 def steps_view(
     simulation: Simulation, boards: list[Board], without: str | None
 ) -> Iterator[tuple[str, str, Any]]:
-    """Two rounds with given billboards: every task's batches, contribution and state."""
+    """Rounds with given billboards: every task's batches, contribution and state."""
     federation, names = simulation.federation, simulation.federation.names
     members = [k for k, name in enumerate(names) if name != without]
     cohort = torch.tensor(members, device=simulation.device)
-    for round, board in enumerate(boards):
+    for board in boards:
+        round = board.round
         for chunk, states, sent in simulation.trained(board, simulation._public(board), cohort):
             bounded = Bounded.of(sent, 0.5, simulation.channel.moments)
             # Another shape may give other last bits; whether it does depends on the processor.
@@ -216,14 +218,15 @@ def noticed(one: Federation, other: Federation, setting: Setting | None = None) 
 
 
 def _boards(simulation: Simulation) -> list[Board]:
-    """The first billboard, and one that is far from it."""
+    """The first billboard, and one far from it for the second round and for every stage."""
     generator = torch.Generator().manual_seed(3)
     first = simulation.board
     moved = {
         name: value + 0.1 * torch.randn(value.shape, generator=generator).to(value)
         for name, value in first.tensors.items()
     }
-    return [first, Board(moved, 1)]
+    begin = [simulation.stages.index(stage) for stage in dict.fromkeys(simulation.stages)]
+    return [first, *(Board(moved, round) for round in sorted({1, *begin} - {0}))]
 
 
 ON_TABLES = [name for name in METHODS if name != "related"]

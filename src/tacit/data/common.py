@@ -18,7 +18,7 @@ from tacit.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
 
 NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""
-ENOUGH = 10
+ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
 AGREED = "columns and target are in common units, which were found by releases that ε covers"
 RAW, SCALED = "units of the table", "units that tasks scaled their rows to"
@@ -90,20 +90,40 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
 
 
 def in_original_units(federation: Federation, w: Tensor) -> Tensor:
-    """Weights [m, columns + 1] of linear models (the intercept last) for rows as they were given.
+    """Weights [.., columns + 1] of linear models (the intercept last) for rows as they were given.
 
-    The federation is in common units, or has one task: its first task's are everybody's.
+    The last row is the shared model, which belongs to no task; those before it are the tasks' own.
+    Constants that tasks keep to themselves are never used for the shared model: a column without a
+    common unit is left out of it, and without a unit of the target there is none (NaN).
     """
     made, target = federation.preprocessing, federation.target_scale
     assert made is not None
-    shift, scale = (side[:1].to(w) for side in (made.shift, made.scale))
+    shift, scale = (_one_more(side.to(w), len(w)) for side in (made.shift, made.scale))
     slopes = w[:, :-1] / scale
-    intercept = w[:, -1:] - (slopes * shift).sum(dim=1, keepdim=True)
+    slopes[-1] = torch.where(_alike(made.shift) & _alike(made.scale), slopes[-1].cpu(), 0.0).to(w)
+    intercept = w[:, -1:] - torch.where(slopes == 0, 0.0, slopes * shift).sum(dim=1, keepdim=True)
     found = torch.cat([slopes, intercept], dim=1)
     if target is not None:
-        found = found * target.scale[0].to(w)
-        found[:, -1] += target.shift[0].to(w)
+        unit, zero = (
+            _one_more(side.to(w)[:, None], len(w)) for side in (target.scale, target.shift)
+        )
+        found = found * unit
+        found[:, -1:] += zero
+        if not bool(_alike(target.shift[:, None]) & _alike(target.scale[:, None])):
+            found[-1] = torch.nan
     return found
+
+
+def _one_more(side: Tensor, rows: int) -> Tensor:
+    """Constants of the tasks [rows, columns], and those of the first again, for nobody's row."""
+    if len(side) == 1 or rows == 1:
+        return side[:1].expand(rows, -1)
+    return torch.cat([side[: rows - 1], side[:1]])
+
+
+def _alike(side: Tensor) -> Tensor:
+    """Which columns have the same constant in all tasks."""
+    return (side == side[:1]).all(dim=0).cpu()
 
 
 def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:

@@ -30,7 +30,6 @@ from tacit.methods.related import RelatedPMTL
 from tacit.methods.server import Server
 
 METHODS: dict[str, type[Method]] = {
-    "mixed": Mixed,
     "pmtl": PMTL,
     "related": RelatedPMTL,
     "ditto": Ditto,
@@ -39,6 +38,7 @@ METHODS: dict[str, type[Method]] = {
     "fedrep": FedRep,
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "mixed": Mixed,
     "prior": SharedPrior,
     "mpmtl": MPMTL,
     "fedmtl": FedMTL,

@@ -99,4 +99,9 @@ class PrivateMixedModel(PrivateMultiTaskRegressor):
     ) -> None:
         found = in_original_units(federation, w.double()).numpy()
         self._no_newcomers = "one task shares nothing: fit at least two" if blank else ""
+        if not np.isfinite(found[-1]).all():
+            self._no_newcomers = (
+                "the votes about units drowned in noise, so there is no shared model: fit more tasks, "
+                "or raise epsilon"
+            )
         self._keep_linear(found, 1, np.ones(len(w)), np.zeros(len(w)))
