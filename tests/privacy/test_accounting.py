@@ -28,6 +28,7 @@ from tacit.privacy import (
     theorem_1,
 )
 from tacit.privacy.accounting import affordable, growth
+from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.sampling import sampler_for
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
@@ -155,6 +156,25 @@ def test_calibrated_noise_keeps_the_promise_and_wastes_little(epsilon, rounds, r
     assert spent(less, 1e-3, neighbours).epsilon > epsilon
 
 
+@pytest.mark.parametrize("needed", [0.011, 0.3, 7.0, 5e5])
+@pytest.mark.parametrize(("epsilon", "power"), [(0.25, 1), (4.0, 2)])
+def test_the_search_for_noise_ends_at_the_smallest_wherever_it_is(needed, epsilon, power):
+    """Costs whose answer is known; it is found within a few dozen of the dear evaluations."""
+    asked = []
+
+    def cost(noise: float, needed: float = needed) -> float:
+        asked.append(noise)
+        assert len(asked) < 60
+        return epsilon * (needed / noise) ** power
+
+    assert needed <= smallest_noise(cost, epsilon, 1e-3, 10) <= 1.00011 * needed
+    asked.clear()
+    with pytest.raises(TacitError, match="no noise reaches"):
+        smallest_noise(lambda noise: cost(noise, math.inf), epsilon, 1e-3, 10)
+    with pytest.raises(TacitError, match="a positive number"):
+        smallest_noise(cost, math.inf, 1e-3, 10)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize(("rounds", "delta"), [(1, 1e-3), (100, 1 / 205), (1000, 1e-5)])
 def test_theorem_1_is_an_upper_bound_for_full_participation(epsilon, rounds, delta):
@@ -245,3 +265,31 @@ def test_growth_follows_what_rounds_pay_where_they_differ():
     for count in (3, 8, 20, 33):
         exact = spent(Counter(releases[:count]), 1e-4, "add-remove").epsilon
         assert shown[count] == pytest.approx(exact, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("releases", "neighbours", "widest"),
+    [
+        # One release of noise z moves the loss by (clips/z)²/2 and spreads it by clips/z.
+        ({Release(Everyone(), 0.05): 1}, "add-remove", 400 / 2 + 8 * 20),
+        ({Release(Everyone(), 0.1): 1}, "replace", 400 / 2 + 8 * 20),
+        ({Release(Everyone(), 0.1): 1}, "add-remove", 100 / 2 + 8 * 10),
+        ({Release(Everyone(), 0.25): 100}, "add-remove", 1600 / 2 + 8 * 40),
+        # A secret cohort takes 2 ln(1/rate) off each release, but none off the widest.
+        ({Release(Poisson(math.exp(-1)), 0.2): 100}, "add-remove", 2300 / 2 + 8 * math.sqrt(2300)),
+        ({Release(Poisson(math.exp(-1)), 1 / 6): 1}, "add-remove", 36 / 2 + 8 * 6),
+    ],
+)
+def test_the_grid_is_dp_accountings_own_until_the_loss_is_wider_than_a_hundred(
+    releases, neighbours, widest
+):
+    """Then it has a million steps, so that memory does not grow with a useless ε."""
+    found = accounting._interval(frozenset(releases.items()), neighbours)
+    assert found == pytest.approx(1e-4 * max(1.0, widest / 100), rel=1e-6)
+
+
+def test_a_release_that_spends_the_budget_to_the_last_digit_is_affordable():
+    release = Release(Everyone(), 10.0)
+    exactly = spent({release: 2}, 1e-3, "add-remove").epsilon
+    assert affordable({}, [release] * 3, exactly, 1e-3, "add-remove") == 2
+    assert affordable({release: 1}, [release] * 2, exactly, 1e-3, "add-remove") == 1
