@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from tacit.privacy import Everyone, Ledger, Poisson, Release, spent
 from tacit.privacy.audit import lower_bound
-from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
+from tacit.privacy.bounds import Bounded, Place
+from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection, PrintedWishart
+from tacit.privacy.covariance import printed_scale, unflatten
+from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
+from tacit.relation import Relation
 
 
 def channel(tasks=4, noise=0.0, clip=1.0, sampler=None, seed=0, **more) -> Channel:
@@ -64,6 +68,65 @@ def test_a_length_beyond_single_precision_is_clipped_like_any_other():
     assert torch.allclose(found, torch.full((2,), math.sqrt(0.5)), atol=1e-5)
 
 
+LOADINGS = torch.tensor([[0.6, 0.8, 0.0], [0.0, 0.5, -0.5], [1.0, 0.0, 0.0], [-0.6, 0.0, 0.8]])
+SPREAD = Relation(LOADINGS, LOADINGS, torch.ones(3), torch.ones(3), "three sums")
+
+
+@pytest.mark.parametrize("clip", [0.5, 10.0])
+@pytest.mark.parametrize(
+    "place",
+    [
+        Place(),
+        Place(with_bits=True),
+        Place(relation=SPREAD),
+        Place(relation=SPREAD, with_bits=True),
+        Place(moments=Moments(0.5, 0.5), with_bits=True),
+    ],
+)
+def test_however_it_is_summed_a_task_adds_one_vector_of_at_most_a_clip(place, clip):
+    """Both ways of summing, with all that a vector can hold: sums, moments, and the bit."""
+    rows, tasks = torch.randn(4, 5, generator=torch.manual_seed(0)), torch.arange(4)
+    bounded = Bounded.of(rows, clip, place.moments)
+    vectors = bounded.vectors(place, tasks)
+    assert vectors.shape == (4, place.size(5))
+    assert float(vectors.norm(dim=1).max()) <= 1
+    assert torch.allclose(bounded.summed(place, tasks, None), vectors.sum(dim=0))
+    for k in range(4):  # alone, a task adds its own
+        alone = Bounded.of(rows[k : k + 1], clip, place.moments)
+        assert torch.allclose(alone.summed(place, tasks[k : k + 1], None), vectors[k])
+    if place.moments is None:  # and what is read is the sum of what was clipped
+        read, bits = place.apart(vectors.sum(dim=0))
+        clipped = rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1) / clip
+        loadings = torch.ones(4, 1) if place.relation is None else LOADINGS
+        assert torch.allclose(read.float(), (loadings.T @ clipped).reshape(-1), atol=1e-5)
+        within = (rows.norm(dim=1) <= clip).double().sum() - 2
+        assert bits == pytest.approx(float(within) if place.with_bits else 0.0)
+
+
+def test_a_contribution_as_long_as_the_clip_is_within_it():
+    rows = torch.tensor([[3.0, 4.0], [3.0, 4.1], [0.0, 0.0], [math.nan, 0.0]])
+    assert Bounded.of(rows, 5.0, None).bits.tolist() == [0.5, -0.5, 0.5, 0.0]
+
+
+def test_the_printed_noise_is_added_in_the_units_of_the_clip_and_only_upwards():
+    """Positive definite, which is its flaw; its mean is (d + 1) times the printed scale."""
+    clip, d, runs = 5.0, 3, 300
+    printed = PrintedWishart((0.5,) * runs, "2K")
+    one = Channel(
+        Everyone(), 1, Randomness.of(0), clip=clip, moments=Moments(), printed=printed
+    )  # fmt: skip
+    row = torch.tensor([[1.0, -2.0, 0.5]])
+    found = []
+    for round in range(runs):
+        collection = one.open(round, runs)
+        collection.add(row)
+        found.append(unflatten(collection.publishable(d), d) - row.T @ row)
+    noise = torch.stack(found)
+    assert float(torch.linalg.eigvalsh(noise).min()) > -1e-4
+    expected = (d + 1) * printed_scale(clip, 0.5, "2K")
+    assert float(noise.diagonal(dim1=1, dim2=2).mean()) == pytest.approx(expected, rel=0.1)
+
+
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():
     collection = channel(tasks=10, sampler=Poisson(0.5)).open(0, 1)
     collection.add(torch.full((1, 1), 0.5))
@@ -81,7 +144,8 @@ def test_noise_has_the_standard_deviation_the_accountant_was_told():
 def test_an_empty_cohort_is_still_a_booked_noisy_release():
     one = channel(noise=1.0)
     drawn = one.open(0, 1).publishable(5)
-    assert len(one.ledger) == 1
+    (entry,) = one.ledger.entries
+    assert (entry["clip"], entry["size"], entry["grid"]) == (1.0, 5, 2.0**-30)
     assert (drawn != 0).all()
 
 

@@ -41,6 +41,15 @@ def test_flattening_keeps_norms_and_inner_products_and_is_undone(data):
     assert torch.allclose(unflatten(flat, d), torch.stack([one, other]), rtol=1e-15)
 
 
+def test_any_number_of_axes_may_come_before_a_matrix():
+    free = torch.randn(2, 3, 4, 4, generator=torch.manual_seed(0))
+    matrices = free + free.mT
+    flat = flatten(matrices)
+    assert flat.shape == (2, 3, 10)
+    assert torch.equal(flat[1, 2], flatten(matrices[1, 2]))
+    assert torch.allclose(unflatten(flat, 4), matrices)
+
+
 def test_isotropic_noise_becomes_symmetric_noise_with_half_the_variance_beside_the_diagonal():
     d, spread, runs = 4, 3.0, 200_000
     normal = torch.randn(runs, 10, dtype=torch.double, generator=torch.manual_seed(0))

@@ -130,3 +130,16 @@ def test_seeded_streams_repeat_and_unseeded_do_not():
 def test_noise_from_the_operating_system_is_standard_normal():
     drawn = Randomness.of(None).normal("noise", 0, 200_000)
     assert stats.kstest(drawn, "norm").pvalue > 1e-6
+
+
+def test_a_cohort_beyond_one_block_of_draws_has_everybody_once_and_no_draw_twice(monkeypatch):
+    """All gaps are one, so that everybody is drawn, in three blocks of 34."""
+    asked = []
+
+    def next_one(self, *place):
+        asked.append(place)
+        return np.full(place[-1], 0.999999)
+
+    monkeypatch.setattr(Randomness, "uniform", next_one)
+    assert list(Poisson(0.05).draw(100, Randomness.of(0), 3)) == list(range(100))
+    assert asked == [("cohort", 3, block, 34) for block in range(3)]

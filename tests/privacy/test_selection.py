@@ -179,6 +179,17 @@ def test_the_ledger_keeps_a_tuning_as_one_entry(tmp_path):
     assert (score, 1) in booked.run
 
 
+def test_a_tuning_is_written_in_one_order_whatever_order_its_releases_came_in():
+    """A seeded tuning that is resumed finds its entry again, and is not charged twice."""
+    booked, _ = tuning(InTurn(2, 9), 8.0, 9, 9, "add-remove", 5)
+    run = booked.to_json()["run"]
+    assert [inner["sampling"].get("round") for inner in run] == [None, *range(9)]
+    ledger = Ledger()
+    for releases in (booked.run, reversed(list(booked.run))):
+        ledger.book(0, Repeated(frozenset(releases), booked.mean), repeatable=True)
+    assert len(ledger) == 1
+
+
 def test_the_guarantee_says_whether_the_choice_of_settings_is_covered():
     booked, _ = tuning(Poisson(0.5), 8.0, 20, TASKS, "add-remove", 5)
     same = {"channel": "billboard", "tasks": TASKS, "sampler": Poisson(0.5), "clip": 0.3,

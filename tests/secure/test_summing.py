@@ -96,13 +96,17 @@ def test_wrong_vectors_and_impossible_jobs_are_refused():
         opened(job(), np.zeros((3, 4)))
     with pytest.raises(TacitError, match="must hand in 4 integers"):
         opened(job(), np.zeros((3, 5), np.int64))
-    for noise in (0.0, -1.0, math.nan, math.inf, LOUDEST):
+    for noise in (0.0, -1.0, math.nan, math.inf, LOUDEST, LOUDEST / TAILS):
         with pytest.raises(TacitError, match="with noise only"):
             job(noise=noise)
     with pytest.raises(TacitError, match="do not fit into 32 bits"):
         job(bound=2**30)
-    with pytest.raises(TacitError, match="two servers"):
-        job(servers=1)
+    assert job(clients=2, bound=2**30 - 1).bound == job(clients=1, bound=2**31 - 1).bound // 2
+    with pytest.raises(TacitError, match="do not fit into 32 bits"):
+        job(clients=2, bound=2**30)
+    for wrong in ({"servers": 1}, {"size": 0}, {"bits": 16}, {"bound": 0}):
+        with pytest.raises(TacitError, match="two servers"):
+            job(**wrong)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
