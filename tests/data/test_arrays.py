@@ -1,5 +1,7 @@
 """From arrays to a federation: nothing lost, nothing doubled, each task on its own."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data import from_arrays
+from tacit.data.split import SplitRule, leave_out_small, split
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 
@@ -81,6 +84,25 @@ def test_shares_are_rounded_to_the_nearest_and_leave_a_row_to_every_part_in_use(
     assert sizes(2, validation=0.0, test=0.9) == [1, 0, 1]
     assert sizes(2, validation=0.9, test=0.0) == [1, 1, 0]
     assert sizes(3, validation=0.01, test=0.9) == [1, 1, 1]
+    assert sizes(3, validation=0.9, test=0.01) == [1, 1, 1]
+
+
+def test_a_rule_shares_out_as_from_arrays_does_unless_told_otherwise():
+    given, rule = inspect.signature(from_arrays).parameters, SplitRule()
+    named = {"validation": rule.validation, "test": rule.test, "split_seed": rule.seed}
+    assert {name: given[name].default for name in named} == named
+    assert rule.min_rows == given["min_rows"].default == 0
+
+
+def test_rows_held_by_the_publishers_are_the_test_part_and_no_others():
+    codes, held = np.repeat([0, 1], 6), np.tile([False, False, True], 4)
+    parts = split(codes, ["a", "b"], SplitRule(validation=0.25, test=0.5), held)
+    assert parts["test"].rows.tolist() == np.flatnonzero(held).tolist()
+    assert [len(parts[name].rows) for name in PARTS] == [6, 2, 4]
+    assert parts["validation"].task.tolist() == [0, 1]
+    held[6:] = True  # nothing is left of the second task to train on
+    with pytest.raises(TacitError, match="task 'b' has fewer than 2 rows"):
+        leave_out_small(codes, ["a", "b"], SplitRule(), held)
 
 
 def test_the_split_leaves_the_global_random_state_alone():
@@ -124,6 +146,8 @@ def test_small_tasks_are_named_or_left_out():
     assert "tasks '1', '2' have fewer" in error(*ragged([5, 2, 2, 5]))
     assert "task '1' has fewer" in error(*ragged([5, 2, 5]))
     assert " more" not in error(*ragged([5, *[2] * 5]))
+    assert "only one task" in error(*ragged([2]))
+    assert "task '1' has fewer" in error(*ragged([5, 2]))
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,19 @@ def test_non_finite_contributions_count_as_zero_and_are_counted():
     assert one.dropped == 3
 
 
+@pytest.mark.parametrize("private", [True, False])
+def test_vectors_that_tasks_bounded_themselves_are_not_trusted(private):
+    """What is not finite counts as zero, and is counted; what is too long is shortened."""
+    one = channel() if private else Channel(Everyone(), 4, Randomness.of(0))
+    collection = one.open(0, 1)
+    collection.add_bounded(torch.tensor([[0.3, 0.4], [math.nan, 0.0]]))
+    collection.add_bounded(torch.tensor([[0.0, math.inf], [30.0, 40.0]]))
+    long = torch.tensor([0.6, 0.8]) if private else torch.tensor([30.0, 40.0])
+    found = collection.publishable(2) * 4
+    assert torch.allclose(found, torch.tensor([0.3, 0.4]) + long, atol=1e-5)
+    assert one.dropped == 2
+
+
 def test_a_length_beyond_single_precision_is_clipped_like_any_other():
     found = total(torch.tensor([[3e38, 3e38]]))
     assert torch.allclose(found, torch.full((2,), math.sqrt(0.5)), atol=1e-5)
@@ -106,6 +119,20 @@ def test_however_it_is_summed_a_task_adds_one_vector_of_at_most_a_clip(place, cl
 def test_a_contribution_as_long_as_the_clip_is_within_it():
     rows = torch.tensor([[3.0, 4.0], [3.0, 4.1], [0.0, 0.0], [math.nan, 0.0]])
     assert Bounded.of(rows, 5.0, None).bits.tolist() == [0.5, -0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17])
+def test_lengths_are_taken_of_rows_filled_up_to_whole_vectors(length, monkeypatch):
+    """So that every row begins at the same place of a vector, whoever comes before it."""
+    seen, norm = [], torch.linalg.vector_norm
+    monkeypatch.setattr(
+        torch.linalg, "vector_norm", lambda x, **how: (seen.append(x), norm(x, **how))[1]
+    )
+    rows = torch.ones(3, length)
+    assert Bounded.of(rows, 1.0, None).scale[0] <= 1 / math.sqrt(length)
+    (filled,) = seen
+    assert filled.shape == (3, 16 if length <= 16 else 32)
+    assert torch.equal(filled[:, :length], rows) and not filled[:, length:].any()
 
 
 def test_the_printed_noise_is_added_in_the_units_of_the_clip_and_only_upwards():

@@ -105,6 +105,15 @@ def test_a_cohort_in_turn_is_a_rate_or_a_number():
     assert InTurn(3, 9).expected(9) == 3
 
 
+def test_everyone_is_the_whole_rate_or_the_whole_number():
+    assert sampler_for("everyone", 1.0, 9) == Everyone() == sampler_for("everyone", 9, 9)
+    for less in (0.5, 2, 8):
+        with pytest.raises(TacitError, match="leave cohort out"):
+            sampler_for("everyone", less, 9)
+    assert sampler_for("poisson", 3, 9) == Poisson(1 / 3)
+    assert sampler_for("poisson", 1, 9) == sampler_for("poisson", True, 9) == Poisson(1.0)
+
+
 def test_everyone_and_full_rate_draw_all():
     assert list(Everyone().draw(4, Randomness.of(None), 0)) == [0, 1, 2, 3]
     assert list(Poisson(1.0).draw(4, Randomness.of(None), 0)) == [0, 1, 2, 3]

