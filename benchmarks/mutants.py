@@ -81,17 +81,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
 }
 """Each module and the tests that should notice; the quickest first."""
 EXPLAINED: dict[str, str] = {
-    # Ties, which have probability zero, and checks that leave room for rounding
-    "privacy/moments.py: if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:"
-    "  # the bound above rests on it:  >  ->  >= ": "a sum that is off by 1e-9 exactly",
-    "privacy/moments.py: if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:"
-    "  # the bound above rests on it: 1e-9 -> (1e-09 / 2)": "room for the rounding of three shares",
+    # Ties, which have probability zero
     "privacy/schedule.py: if composed(middle * parts, delta) <= epsilon:"
     ":  <=  ->  < ": "a budget that is met to the last digit; the bisection ends beside it",
     "privacy/calibration.py: while low == high or (low > 1e-2 and cost(low) <= epsilon):"
     ":  <=  ->  < ": "a budget that is met to the last digit; the search then ends just above it",
-    "grid.py: LONGEST = 1 - 2.0**-20"
-    ": 20 -> (20 + 1)": "half the room for rounding, of which a millionth is needed",
     # Where a search begins and how it steps; what it ends with is tested
     "privacy/schedule.py: low = high = epsilon / float(parts.sum()) / 2"
     ": 2 -> (2 + 1)": "a third of what the plain sum allows is within the budget as well",
@@ -103,15 +97,6 @@ EXPLAINED: dict[str, str] = {
     ": 1.5 -> (1.5 + 1)": "the bracket grows faster, and the search ends at the same place",
     "privacy/calibration.py: while low == high or (low > 1e-2 and cost(low) <= epsilon):"
     ": 1e-2 -> (0.01 / 2)": "noise of a hundredth of a clip or less promises nothing of use",
-    "privacy/calibration.py: left, right = math.log(cost(low) / epsilon), "
-    "math.log(max(cost(high), 1e-12) / epsilon)"
-    ":  /  ->  * ": "these two only say where to look next",
-    "privacy/calibration.py: left, right = math.log(cost(low) / epsilon), "
-    "math.log(max(cost(high), 1e-12) / epsilon)"
-    ": 1e-12 -> (1e-12 / 2)": "these two only say where to look next",
-    "privacy/calibration.py: left, right = math.log(cost(low) / epsilon), "
-    "math.log(max(cost(high), 1e-12) / epsilon)"
-    ": 1e-12 -> (1e-12 + 1)": "these two only say where to look next",
     "privacy/calibration.py: if high > 1e9::  >  ->  >= ": "where to give up, far beyond any use",
     "privacy/calibration.py: if high > 1e9:"
     ": 1e9 -> (1000000000.0 + 1)": "where to give up, far beyond any use",
@@ -122,8 +107,6 @@ EXPLAINED: dict[str, str] = {
     "privacy/selection.py: log: Any = brentq(excess, 1e-12, 10 + 2 * math.log(mean))"
     ": 2 -> (2 + 1)": "the root is inside a wider bracket too",
     # How much is computed at a time
-    "privacy/bounds.py: for pairs in loadings.nonzero().split(max(1, AT_ONCE // length)):"
-    ":  //  ->  * ": "larger blocks of the same exact sum",
     "privacy/bounds.py: parts = (Bounded(*part) for part in zip(*sides, strict=True))"
     ": True -> False": "all sides are of the same tasks and are split alike",
     "local/chunks.py: expected: float, of: int, limit: int, *, ragged: bool = False, "
@@ -148,9 +131,6 @@ EXPLAINED: dict[str, str] = {
     "privacy/accounting.py: variance += count * (math.log1p(rate**2 * math.expm1(one)) "
     "if one < 50 else one)"
     ":  <  ->  <= ": "a release of exactly this width, for which both forms make a valid grid",
-    "privacy/accounting.py: variance += count * (math.log1p(rate**2 * math.expm1(one)) "
-    "if one < 50 else one)"
-    ": 50 -> (50 + 1)": "for releases of width 50 to 51 the grid is a little finer, and valid",
     # Display: ε on the way is exact at some counts and interpolated between
     "privacy/accounting.py: exact = sorted({1, *(max(1, round(most * share)) "
     "for share in (0.01, 0.1, 0.3, 0.6, 1))})"

@@ -296,6 +296,8 @@ def test_growth_follows_what_rounds_pay_where_they_differ():
         # A secret cohort takes 2 ln(1/rate) off each release, but none off the widest.
         ({Release(Poisson(math.exp(-1)), 0.2): 100}, "add-remove", 2300 / 2 + 8 * math.sqrt(2300)),
         ({Release(Poisson(math.exp(-1)), 1 / 6): 1}, "add-remove", 36 / 2 + 8 * 6),
+        # From 50 on that is left out: e^50 would soon be beyond all numbers.
+        ({Release(Poisson(math.exp(-1)), 50.5**-0.5): 100}, "add-remove", 2525 + 8 * 5050**0.5),
     ],
 )
 def test_the_grid_is_dp_accountings_own_until_the_loss_is_wider_than_a_hundred(

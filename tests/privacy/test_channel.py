@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy import Everyone, Ledger, Poisson, Release, spent
+from tacit.grid import Grid
+from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
 from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection, PrintedWishart
@@ -114,6 +115,21 @@ def test_however_it_is_summed_a_task_adds_one_vector_of_at_most_a_clip(place, cl
         assert torch.allclose(read.float(), (loadings.T @ clipped).reshape(-1), atol=1e-5)
         within = (rows.norm(dim=1) <= clip).double().sum() - 2
         assert bits == pytest.approx(float(within) if place.with_bits else 0.0)
+
+
+@pytest.mark.parametrize("place", [Place(), Place(relation=SPREAD)])
+def test_no_more_numbers_than_stated_are_made_at_a_time_and_the_sum_is_the_same(place, monkeypatch):
+    rows, tasks = torch.randn(4, 5, generator=torch.manual_seed(0)), torch.arange(4)
+    bounded = Bounded.of(rows, 1.0, None)
+    grid = Grid(64, 30)
+    whole, seen, steps = bounded.summed(place, tasks, grid), [], bounds._steps
+    monkeypatch.setattr(bounds, "AT_ONCE", 10)
+    monkeypatch.setattr(
+        bounds, "_steps", lambda values, grid: (seen.append(values.numel()), steps(values, grid))[1]
+    )
+    assert torch.equal(bounded.summed(place, tasks, grid), whole)
+    made = seen if place.relation is None else seen[1:]  # the first are the sums themselves
+    assert made[:2] == [10, 10] and max(made) == 10
 
 
 def test_a_contribution_as_long_as_the_clip_is_within_it():

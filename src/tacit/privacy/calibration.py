@@ -54,11 +54,11 @@ def smallest_noise(
             )
     while low == high or (low > 1e-2 and cost(low) <= epsilon):
         low, high = low / 1.5, low
-    left, right = math.log(cost(low) / epsilon), math.log(max(cost(high), 1e-12) / epsilon)
+    left, right = cost(low), cost(high)
     while high / low > 1.0001:
-        middle = low * (high / low) ** _aim(left, right)
-        value = math.log(max(cost(middle), 1e-12) / epsilon)
-        if value <= 0:
+        middle = low * (high / low) ** _aim(left, right, epsilon)
+        value = cost(middle)
+        if value <= epsilon:
             high, right = middle, value
         else:
             low, left = middle, value
@@ -70,12 +70,15 @@ def _guess(epsilon: float, delta: float, releases: int) -> float:
     return math.sqrt(2 * releases * math.log(1.25 / delta)) / epsilon
 
 
-def _aim(left: float, right: float) -> float:
+def _aim(left: float, right: float, epsilon: float) -> float:
     """Where in the bracket to look next: log ε is nearly linear there in log noise.
 
-    False position, kept off the ends.
+    False position between the costs of both ends, kept off the ends.
     """
-    return min(0.9, max(0.1, left / (left - right))) if math.isfinite(left) else 0.5
+    if not math.isfinite(left):
+        return 0.5
+    above, below = math.log(left / epsilon), math.log(max(right, 1e-12) / epsilon)
+    return min(0.9, max(0.1, above / (above - below)))
 
 
 def theorem_1(epsilon: float, delta: float, clip: float, releases: int, tasks: int) -> float:
