@@ -151,8 +151,6 @@ EXPLAINED: dict[str, str] = {
     ": 0 -> (0 + 1)": "a name for the order of a run that is costed by itself",
     "privacy/sampling.py: key: int = 0"
     ": 0 -> (0 + 1)": "a name for the order of a run that is costed by itself",
-    "privacy/sampling.py: last, block = int(positions[-1]), block + 1"
-    ": 1 -> (1 + 1)": "of the block's number: every block still has numbers of its own",
     'privacy/selection.py: u, v = randomness.uniform("tuning", 0, 0, 2).tolist()'
     ": 0 -> (0 + 1)": "another stream of the same purpose, which nobody else draws from",
     "privacy/bounds.py: BITS_SHARE = 0.05"
