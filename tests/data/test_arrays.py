@@ -1,5 +1,7 @@
 """From arrays to a federation: nothing lost, nothing doubled, each task on its own."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data import from_arrays
+from tacit.data.split import SplitRule, leave_out_small, split
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 
@@ -70,6 +73,38 @@ def test_split_sizes_and_seed():
     assert not torch.equal(made.test.x, other.test.x)
 
 
+def test_shares_are_rounded_to_the_nearest_and_leave_a_row_to_every_part_in_use():
+    def sizes(count, **shares):
+        made = from_arrays(*ragged([count, 9]), **shares)
+        return [int(made.part(p).counts[made.names.index("0")]) for p in PARTS]
+
+    assert sizes(8, validation=0.2, test=0.2) == [4, 2, 2]  # 1.6 each
+    assert sizes(7, validation=0.2, test=0.2) == [5, 1, 1]  # 1.4 each
+    assert sizes(5, validation=0.5, test=0.1) == [1, 3, 1]  # a half is rounded up
+    assert sizes(2, validation=0.0, test=0.9) == [1, 0, 1]
+    assert sizes(2, validation=0.9, test=0.0) == [1, 1, 0]
+    assert sizes(3, validation=0.01, test=0.9) == [1, 1, 1]
+    assert sizes(3, validation=0.9, test=0.01) == [1, 1, 1]
+
+
+def test_a_rule_shares_out_as_from_arrays_does_unless_told_otherwise():
+    given, rule = inspect.signature(from_arrays).parameters, SplitRule()
+    named = {"validation": rule.validation, "test": rule.test, "split_seed": rule.seed}
+    assert {name: given[name].default for name in named} == named
+    assert rule.min_rows == given["min_rows"].default == 0
+
+
+def test_rows_held_by_the_publishers_are_the_test_part_and_no_others():
+    codes, held = np.repeat([0, 1], 6), np.tile([False, False, True], 4)
+    parts = split(codes, ["a", "b"], SplitRule(validation=0.25, test=0.5), held)
+    assert parts["test"].rows.tolist() == np.flatnonzero(held).tolist()
+    assert [len(parts[name].rows) for name in PARTS] == [6, 2, 4]
+    assert parts["validation"].task.tolist() == [0, 1]
+    held[6:] = True  # nothing is left of the second task to train on
+    with pytest.raises(TacitError, match="task 'b' has fewer than 2 rows"):
+        leave_out_small(codes, ["a", "b"], SplitRule(), held)
+
+
 def test_the_split_leaves_the_global_random_state_alone():
     np.random.seed(3)  # noqa: NPY002
     before = np.random.get_state()[1].copy()  # noqa: NPY002
@@ -108,6 +143,11 @@ def test_small_tasks_are_named_or_left_out():
     assert sum(len(made.part(p).y) for p in PARTS) == 11
     assert len(from_arrays(x, y, tasks, validation=0)) == 19  # two rows are enough for two parts
     assert "only one task" in error(x, y, tasks, min_rows=6)
+    assert "tasks '1', '2' have fewer" in error(*ragged([5, 2, 2, 5]))
+    assert "task '1' has fewer" in error(*ragged([5, 2, 5]))
+    assert " more" not in error(*ragged([5, *[2] * 5]))
+    assert "only one task" in error(*ragged([2]))
+    assert "task '1' has fewer" in error(*ragged([5, 2]))
 
 
 @pytest.mark.parametrize(

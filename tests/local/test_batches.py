@@ -77,6 +77,12 @@ def test_widths_are_few_and_waste_little(number):
     assert int(widths_of(torch.tensor([width]))) == width
 
 
+def test_widths_are_filled_up_to_few_sizes():
+    counts = torch.tensor([1, 15, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 192, 193, 256, 257])
+    widths = [16, 16, 16, 32, 32, 64, 64, 96, 96, 128, 128, 192, 192, 256, 256, 384]
+    assert widths_of(counts).tolist() == widths
+
+
 @given(
     st.floats(1, 1e4), st.floats(0.001, 1), st.integers(1, 5000), st.booleans(), st.integers(0, 500)
 )
@@ -94,3 +100,13 @@ def test_chunks_waste_little():
     assert 512 <= slots_for(500.0, 2000, 10_000, overhead=43) <= 560
     assert slots_for(139.0, 139, 10_000, overhead=43) == 144
     assert slots_for(100_000.0, 100_000, 4000, overhead=40) * 25 >= 100_000
+
+
+def test_few_tasks_are_computed_one_after_the_other():
+    assert slots_for(4.0, 100, 100) == 1 == slots_for(50.0, 100, 3)
+    assert slots_for(4.1, 100, 100) == 16 == slots_for(50.0, 100, 4)
+
+
+def test_ragged_cohorts_are_taken_to_have_two_widths():
+    assert slots_for(100.0, 100, 1000, ragged=True) == 64
+    assert slots_for(100.0, 100, 1000) == 112

@@ -22,12 +22,14 @@ from tacit.privacy import (
     InTurn,
     Poisson,
     Release,
+    Repeated,
     accounting,
     noise_for,
     spent,
     theorem_1,
 )
 from tacit.privacy.accounting import affordable, growth
+from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.sampling import sampler_for
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
@@ -139,6 +141,8 @@ def test_composition_does_not_depend_on_the_order(order):
 def test_edge_cases_nothing_and_everything():
     assert spent({}, 1e-3, "add-remove").epsilon == 0
     assert spent({Release(Poisson(0.5), 0.0): 1}, 1e-3, "add-remove").epsilon == math.inf
+    for sampler in (Everyone(), InTurn(2, 4).at(1)):  # 1/0² is a number too
+        assert spent({Release(sampler, 0.0): 1}, 1e-3, "add-remove").epsilon == math.inf
     hopeless = spent({Release(Poisson(0.5), 0.02): 200}, 1e-3, "add-remove").epsilon
     assert hopeless > 1e4  # far too little noise: a large bound, not a crash
     with pytest.raises(TacitError, match="delta"):
@@ -155,6 +159,25 @@ def test_calibrated_noise_keeps_the_promise_and_wastes_little(epsilon, rounds, r
     assert spent(less, 1e-3, neighbours).epsilon > epsilon
 
 
+@pytest.mark.parametrize("needed", [0.011, 0.3, 7.0, 5e5])
+@pytest.mark.parametrize(("epsilon", "power"), [(0.25, 1), (4.0, 2)])
+def test_the_search_for_noise_ends_at_the_smallest_wherever_it_is(needed, epsilon, power):
+    """Costs whose answer is known; it is found within a few dozen of the dear evaluations."""
+    asked = []
+
+    def cost(noise: float, needed: float = needed) -> float:
+        asked.append(noise)
+        assert len(asked) < 60
+        return epsilon * (needed / noise) ** power
+
+    assert needed <= smallest_noise(cost, epsilon, 1e-3, 10) <= 1.00011 * needed
+    asked.clear()
+    with pytest.raises(TacitError, match="no noise reaches"):
+        smallest_noise(lambda noise: cost(noise, math.inf), epsilon, 1e-3, 10)
+    with pytest.raises(TacitError, match="a positive number"):
+        smallest_noise(cost, math.inf, 1e-3, 10)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize(("rounds", "delta"), [(1, 1e-3), (100, 1 / 205), (1000, 1e-5)])
 def test_theorem_1_is_an_upper_bound_for_full_participation(epsilon, rounds, delta):
@@ -163,6 +186,10 @@ def test_theorem_1_is_an_upper_bound_for_full_participation(epsilon, rounds, del
     exact = spent({Release(Everyone(), noise): rounds}, delta, "replace").epsilon
     assert exact <= epsilon
     assert exact > epsilon / 20  # and not vacuous
+
+
+def test_theorem_1_is_the_formula_of_the_paper():
+    assert theorem_1(2.0, math.exp(-4), 0.5, 9, 3) == pytest.approx(4 * 0.5 * 6 / (2 * 3))
 
 
 def test_affordable_is_the_last_count_that_fits():
@@ -214,10 +241,21 @@ def test_everyone_with_replace_has_an_rdp_bound_with_the_factor_two():
     assert exact < found["replace"] < 1.3 * exact
 
 
+def test_the_accountant_leaves_the_level_of_others_messages_alone():
+    logger = logging.getLogger("absl")
+    logger.setLevel(logging.INFO)
+    spent({Repeated(frozenset({(Release(Everyone(), 3.0), 1)}), 2.0): 1}, 1e-3, "add-remove")
+    assert logger.level == logging.INFO
+
+
 def test_growth_for_display_is_close_and_ends_exact():
     release = Release(Poisson(0.5), 10.0)
     curve = growth([release] * 300, 1e-3, "add-remove")
     assert curve[0] == 0
+    once = spent({release: 1}, 1e-3, "add-remove").epsilon
+    assert curve[1] == pytest.approx(once)
+    assert growth([release], 1e-3, "add-remove") == pytest.approx([0, once])
+    assert growth([Release(Everyone(), 0.0)] * 2, 1e-3, "replace") == [0, math.inf, math.inf]
     assert len(curve) == 301
     assert curve[300] == pytest.approx(spent({release: 300}, 1e-3, "add-remove").epsilon)
     for n in (7, 60, 140):
@@ -244,4 +282,34 @@ def test_growth_follows_what_rounds_pay_where_they_differ():
     shown = growth(releases, 1e-4, "add-remove")
     for count in (3, 8, 20, 33):
         exact = spent(Counter(releases[:count]), 1e-4, "add-remove").epsilon
-        assert shown[count] == pytest.approx(exact, rel=0.05)
+        assert shown[count] == pytest.approx(exact, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("releases", "neighbours", "widest"),
+    [
+        # One release of noise z moves the loss by (clips/z)²/2 and spreads it by clips/z.
+        ({Release(Everyone(), 0.05): 1}, "add-remove", 400 / 2 + 8 * 20),
+        ({Release(Everyone(), 0.1): 1}, "replace", 400 / 2 + 8 * 20),
+        ({Release(Everyone(), 0.1): 1}, "add-remove", 100 / 2 + 8 * 10),
+        ({Release(Everyone(), 0.25): 100}, "add-remove", 1600 / 2 + 8 * 40),
+        # A secret cohort takes 2 ln(1/rate) off each release, but none off the widest.
+        ({Release(Poisson(math.exp(-1)), 0.2): 100}, "add-remove", 2300 / 2 + 8 * math.sqrt(2300)),
+        ({Release(Poisson(math.exp(-1)), 1 / 6): 1}, "add-remove", 36 / 2 + 8 * 6),
+        # From 50 on that is left out: e^50 would soon be beyond all numbers.
+        ({Release(Poisson(math.exp(-1)), 50.5**-0.5): 100}, "add-remove", 2525 + 8 * 5050**0.5),
+    ],
+)
+def test_the_grid_is_dp_accountings_own_until_the_loss_is_wider_than_a_hundred(
+    releases, neighbours, widest
+):
+    """Then it has a million steps, so that memory does not grow with a useless ε."""
+    found = accounting._interval(frozenset(releases.items()), neighbours)
+    assert found == pytest.approx(1e-4 * max(1.0, widest / 100), rel=1e-6)
+
+
+def test_a_release_that_spends_the_budget_to_the_last_digit_is_affordable():
+    release = Release(Everyone(), 10.0)
+    exactly = spent({release: 2}, 1e-3, "add-remove").epsilon
+    assert affordable({}, [release] * 3, exactly, 1e-3, "add-remove") == 2
+    assert affordable({release: 1}, [release] * 2, exactly, 1e-3, "add-remove") == 1

@@ -10,10 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy import Everyone, Ledger, Poisson, Release, spent
+from tacit.grid import Grid
+from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
 from tacit.privacy.audit import lower_bound
-from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
+from tacit.privacy.bounds import Bounded, Place
+from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection, PrintedWishart
+from tacit.privacy.covariance import printed_scale, unflatten
+from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
+from tacit.relation import Relation
 
 
 def channel(tasks=4, noise=0.0, clip=1.0, sampler=None, seed=0, **more) -> Channel:
@@ -59,9 +64,110 @@ def test_non_finite_contributions_count_as_zero_and_are_counted():
     assert one.dropped == 3
 
 
+@pytest.mark.parametrize("private", [True, False])
+def test_vectors_that_tasks_bounded_themselves_are_not_trusted(private):
+    """What is not finite counts as zero, and is counted; what is too long is shortened."""
+    one = channel() if private else Channel(Everyone(), 4, Randomness.of(0))
+    collection = one.open(0, 1)
+    collection.add_bounded(torch.tensor([[0.3, 0.4], [math.nan, 0.0]]))
+    collection.add_bounded(torch.tensor([[0.0, math.inf], [30.0, 40.0]]))
+    long = torch.tensor([0.6, 0.8]) if private else torch.tensor([30.0, 40.0])
+    found = collection.publishable(2) * 4
+    assert torch.allclose(found, torch.tensor([0.3, 0.4]) + long, atol=1e-5)
+    assert one.dropped == 2
+
+
 def test_a_length_beyond_single_precision_is_clipped_like_any_other():
     found = total(torch.tensor([[3e38, 3e38]]))
     assert torch.allclose(found, torch.full((2,), math.sqrt(0.5)), atol=1e-5)
+
+
+LOADINGS = torch.tensor([[0.6, 0.8, 0.0], [0.0, 0.5, -0.5], [1.0, 0.0, 0.0], [-0.6, 0.0, 0.8]])
+SPREAD = Relation(LOADINGS, LOADINGS, torch.ones(3), torch.ones(3), "three sums")
+
+
+@pytest.mark.parametrize("clip", [0.5, 10.0])
+@pytest.mark.parametrize(
+    "place",
+    [
+        Place(),
+        Place(with_bits=True),
+        Place(relation=SPREAD),
+        Place(relation=SPREAD, with_bits=True),
+        Place(moments=Moments(0.5, 0.5), with_bits=True),
+    ],
+)
+def test_however_it_is_summed_a_task_adds_one_vector_of_at_most_a_clip(place, clip):
+    """Both ways of summing, with all that a vector can hold: sums, moments, and the bit."""
+    rows, tasks = torch.randn(4, 5, generator=torch.manual_seed(0)), torch.arange(4)
+    bounded = Bounded.of(rows, clip, place.moments)
+    vectors = bounded.vectors(place, tasks)
+    assert vectors.shape == (4, place.size(5))
+    assert float(vectors.norm(dim=1).max()) <= 1
+    assert torch.allclose(bounded.summed(place, tasks, None), vectors.sum(dim=0))
+    for k in range(4):  # alone, a task adds its own
+        alone = Bounded.of(rows[k : k + 1], clip, place.moments)
+        assert torch.allclose(alone.summed(place, tasks[k : k + 1], None), vectors[k])
+    if place.moments is None:  # and what is read is the sum of what was clipped
+        read, bits = place.apart(vectors.sum(dim=0))
+        clipped = rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1) / clip
+        loadings = torch.ones(4, 1) if place.relation is None else LOADINGS
+        assert torch.allclose(read.float(), (loadings.T @ clipped).reshape(-1), atol=1e-5)
+        within = (rows.norm(dim=1) <= clip).double().sum() - 2
+        assert bits == pytest.approx(float(within) if place.with_bits else 0.0)
+
+
+@pytest.mark.parametrize("place", [Place(), Place(relation=SPREAD)])
+def test_no_more_numbers_than_stated_are_made_at_a_time_and_the_sum_is_the_same(place, monkeypatch):
+    rows, tasks = torch.randn(4, 5, generator=torch.manual_seed(0)), torch.arange(4)
+    bounded = Bounded.of(rows, 1.0, None)
+    grid = Grid(64, 30)
+    whole, seen, steps = bounded.summed(place, tasks, grid), [], bounds._steps
+    monkeypatch.setattr(bounds, "AT_ONCE", 10)
+    monkeypatch.setattr(
+        bounds, "_steps", lambda values, grid: (seen.append(values.numel()), steps(values, grid))[1]
+    )
+    assert torch.equal(bounded.summed(place, tasks, grid), whole)
+    made = seen if place.relation is None else seen[1:]  # the first are the sums themselves
+    assert made[:2] == [10, 10] and max(made) == 10
+
+
+def test_a_contribution_as_long_as_the_clip_is_within_it():
+    rows = torch.tensor([[3.0, 4.0], [3.0, 4.1], [0.0, 0.0], [math.nan, 0.0]])
+    assert Bounded.of(rows, 5.0, None).bits.tolist() == [0.5, -0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17])
+def test_lengths_are_taken_of_rows_filled_up_to_whole_vectors(length, monkeypatch):
+    """So that every row begins at the same place of a vector, whoever comes before it."""
+    seen, norm = [], torch.linalg.vector_norm
+    monkeypatch.setattr(
+        torch.linalg, "vector_norm", lambda x, **how: (seen.append(x), norm(x, **how))[1]
+    )
+    rows = torch.ones(3, length)
+    assert Bounded.of(rows, 1.0, None).scale[0] <= 1 / math.sqrt(length)
+    (filled,) = seen
+    assert filled.shape == (3, 16 if length <= 16 else 32)
+    assert torch.equal(filled[:, :length], rows) and not filled[:, length:].any()
+
+
+def test_the_printed_noise_is_added_in_the_units_of_the_clip_and_only_upwards():
+    """Positive definite, which is its flaw; its mean is (d + 1) times the printed scale."""
+    clip, d, runs = 5.0, 3, 300
+    printed = PrintedWishart((0.5,) * runs, "2K")
+    one = Channel(
+        Everyone(), 1, Randomness.of(0), clip=clip, moments=Moments(), printed=printed
+    )  # fmt: skip
+    row = torch.tensor([[1.0, -2.0, 0.5]])
+    found = []
+    for round in range(runs):
+        collection = one.open(round, runs)
+        collection.add(row)
+        found.append(unflatten(collection.publishable(d), d) - row.T @ row)
+    noise = torch.stack(found)
+    assert float(torch.linalg.eigvalsh(noise).min()) > -1e-4
+    expected = (d + 1) * printed_scale(clip, 0.5, "2K")
+    assert float(noise.diagonal(dim1=1, dim2=2).mean()) == pytest.approx(expected, rel=0.1)
 
 
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():
@@ -81,7 +187,8 @@ def test_noise_has_the_standard_deviation_the_accountant_was_told():
 def test_an_empty_cohort_is_still_a_booked_noisy_release():
     one = channel(noise=1.0)
     drawn = one.open(0, 1).publishable(5)
-    assert len(one.ledger) == 1
+    (entry,) = one.ledger.entries
+    assert (entry["clip"], entry["size"], entry["grid"]) == (1.0, 5, 2.0**-30)
     assert (drawn != 0).all()
 
 

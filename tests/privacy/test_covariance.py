@@ -22,6 +22,9 @@ from tacit.privacy.covariance import (
     unflatten,
     wishart_noise,
 )
+from tacit.privacy.gram import released_gram
+from tacit.privacy.guarantee import Privacy
+from tacit.privacy.ledger import Ledger
 from tacit.randomness import Randomness
 
 K = 1.7
@@ -39,6 +42,15 @@ def test_flattening_keeps_norms_and_inner_products_and_is_undone(data):
     assert torch.allclose(flat[0] @ flat[1], (one * other).sum(), rtol=1e-12, atol=1e-6)
     assert torch.allclose(flat[0].norm(), one.norm(), rtol=1e-12)
     assert torch.allclose(unflatten(flat, d), torch.stack([one, other]), rtol=1e-15)
+
+
+def test_any_number_of_axes_may_come_before_a_matrix():
+    free = torch.randn(2, 3, 4, 4, generator=torch.manual_seed(0))
+    matrices = free + free.mT
+    flat = flatten(matrices)
+    assert flat.shape == (2, 3, 10)
+    assert torch.equal(flat[1, 2], flatten(matrices[1, 2]))
+    assert torch.allclose(unflatten(flat, 4), matrices)
 
 
 def test_isotropic_noise_becomes_symmetric_noise_with_half_the_variance_beside_the_diagonal():
@@ -133,6 +145,20 @@ def test_one_task_moves_a_gram_matrix_as_far_as_claimed_and_no_further(neighbour
     searched(gram_distance(neighbours), gram_moved(neighbours, tasks) * K**2, tasks + 1)
 
 
+def test_a_released_gram_matrix_is_exact_but_for_the_noise_that_it_says():
+    rows = torch.randn(4, 3, generator=torch.manual_seed(0)) / 2
+    for noise, clip in ((0.0, 3.0), (2.0, 3.0), (2.0, 0.1)):
+        ledger = Ledger()
+        found, spread = released_gram(rows, clip, Privacy(noise=noise), ledger, Randomness.of(1))
+        kept = rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+        assert spread == pytest.approx(noise * math.sqrt(7) * clip**2)
+        drawn = unflatten(torch.from_numpy(Randomness.of(1).normal("between", 0, 10)), 4)
+        expected = (kept @ kept.T).double() + spread * drawn
+        assert torch.allclose(found, expected, rtol=1e-9, atol=1e-4 * clip**2)
+        (entry,) = ledger.entries
+        assert (entry["round"], entry["size"], entry["clip"]) == (-1, 10, clip)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_models_move_anything_further(data):
@@ -185,5 +211,6 @@ def test_the_printed_scale_has_the_wrong_units_and_the_other_has_not():
         assert not math.isclose(printed_scale(c, 1, "2K") / printed_scale(1, 1, "2K"), c**2)
     with pytest.raises(TacitError, match="choose 2K or K2"):
         printed_scale(1.0, 1.0, "K")  # type: ignore[arg-type]
-    with pytest.raises(TacitError, match="positive"):
-        printed_scale(1.0, 0.0, "K2")
+    for clip, epsilon in ((1.0, 0.0), (0.0, 1.0), (1.0, -1.0)):
+        with pytest.raises(TacitError, match="positive"):
+            printed_scale(clip, epsilon, "K2")

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from tacit import Privacy, TacitError
-from tacit.privacy import Everyone, InTurn, Ledger, Poisson, Release, guarantee
+from tacit.privacy import Everyone, InTurn, Ledger, Poisson, Release, guarantee, spent
 from tacit.privacy.guarantee import delta_up, epsilon_up
 
 
@@ -77,6 +77,21 @@ def test_only_a_seeded_round_may_repeat_without_being_booked_again():
     for _ in range(2):
         ledger.book(1, Release(Poisson(0.5), 4.0), repeatable=False)
     assert len(ledger) == 3
+
+
+def test_releases_before_a_round_leave_out_what_a_crash_cut_off():
+    """Rounds 2 and 3 were booked, the second one twice; the run goes on from round 2."""
+    ledger = Ledger()
+    for round in (-1, 0, 1, 2, 2, 3):
+        ledger.book(round, Release(Poisson(0.5), 4.0), repeatable=False)
+    assert [ledger.before(round) for round in range(5)] == [1, 2, 3, 5, 6]
+
+
+def test_noise_for_replaced_tasks_pays_for_two_clips_unless_told_otherwise():
+    """Who does not say how far a task moves the sum is charged for the whole way."""
+    privacy = Privacy(epsilon=1.0, delta=1e-3, neighbours="replace")
+    noise = privacy.noise_multiplier(Everyone(), 3, 10)
+    assert 0.999 < spent({Release(Everyone(), noise): 3}, 1e-3, "replace").epsilon <= 1.0
 
 
 def promise(**changes):

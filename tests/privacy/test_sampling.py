@@ -105,6 +105,15 @@ def test_a_cohort_in_turn_is_a_rate_or_a_number():
     assert InTurn(3, 9).expected(9) == 3
 
 
+def test_everyone_is_the_whole_rate_or_the_whole_number():
+    assert sampler_for("everyone", 1.0, 9) == Everyone() == sampler_for("everyone", 9, 9)
+    for less in (0.5, 2, 8):
+        with pytest.raises(TacitError, match="leave cohort out"):
+            sampler_for("everyone", less, 9)
+    assert sampler_for("poisson", 3, 9) == Poisson(1 / 3)
+    assert sampler_for("poisson", 1, 9) == sampler_for("poisson", True, 9) == Poisson(1.0)
+
+
 def test_everyone_and_full_rate_draw_all():
     assert list(Everyone().draw(4, Randomness.of(None), 0)) == [0, 1, 2, 3]
     assert list(Poisson(1.0).draw(4, Randomness.of(None), 0)) == [0, 1, 2, 3]
@@ -130,3 +139,16 @@ def test_seeded_streams_repeat_and_unseeded_do_not():
 def test_noise_from_the_operating_system_is_standard_normal():
     drawn = Randomness.of(None).normal("noise", 0, 200_000)
     assert stats.kstest(drawn, "norm").pvalue > 1e-6
+
+
+def test_a_cohort_beyond_one_block_of_draws_has_everybody_once_and_no_draw_twice(monkeypatch):
+    """All gaps are one, so that everybody is drawn, in three blocks of 34."""
+    asked = []
+
+    def next_one(self, *place):
+        asked.append(place)
+        return np.full(place[-1], 0.999999)
+
+    monkeypatch.setattr(Randomness, "uniform", next_one)
+    assert list(Poisson(0.05).draw(100, Randomness.of(0), 3)) == list(range(100))
+    assert asked == [("cohort", 3, block, 34) for block in range(3)]

@@ -81,6 +81,9 @@ def test_shares_of_the_rounds():
     assert shares(3).tolist() == [1, 1, 1]
     assert shares(3, 0.4) == pytest.approx([1, 2**0.4, 3**0.4])
     assert shares(3, q=0.5) == pytest.approx([2, 4, 8])
+    assert shares(299, q=math.exp(-1))[-1] == pytest.approx(math.exp(299))
+    with pytest.raises(TacitError, match="use fewer rounds"):
+        shares(301, q=math.exp(-1))
 
 
 @settings(max_examples=200, deadline=None)

@@ -115,7 +115,7 @@ def test_a_tuning_composes_with_releases_and_with_itself():
     assert spent({free: 1}, DELTA, "add-remove").epsilon == math.inf
 
 
-@pytest.mark.parametrize("mean", [1.2, 5.0, 40.0, 1000.0])
+@pytest.mark.parametrize("mean", [1.2, 5.0, 40.0, 1000.0, 1e6])
 def test_the_halting_parameter_is_the_accountants_on_the_side_of_fewer_runs(mean):
     gamma = halting(mean)
     assert gamma == pytest.approx(_gamma_truncated_negative_binomial(0, mean), rel=1e-6)
@@ -177,6 +177,17 @@ def test_the_ledger_keeps_a_tuning_as_one_entry(tmp_path):
     again = Ledger.at(path).releases()
     assert again == {booked: 1}
     assert (score, 1) in booked.run
+
+
+def test_a_tuning_is_written_in_one_order_whatever_order_its_releases_came_in():
+    """A seeded tuning that is resumed finds its entry again, and is not charged twice."""
+    booked, _ = tuning(InTurn(2, 9), 8.0, 9, 9, "add-remove", 5)
+    run = booked.to_json()["run"]
+    assert [inner["sampling"].get("round") for inner in run] == [None, *range(9)]
+    ledger = Ledger()
+    for releases in (booked.run, reversed(list(booked.run))):
+        ledger.book(0, Repeated(frozenset(releases), booked.mean), repeatable=True)
+    assert len(ledger) == 1
 
 
 def test_the_guarantee_says_whether_the_choice_of_settings_is_covered():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,11 @@ def test_methods_are_told_the_noise_that_is_there_and_the_ledger_books_one_serve
     assert entry["noise_total"] == pytest.approx(2 * z)
     assert (entry["servers"], entry["bits"], entry["grid"]) == (4, 32, 2.0**-20)
     assert "one honest server" in entry["bound"]
+
+
+def test_whoever_sums_for_itself_says_so_unless_servers_really_are_others():
+    assert "simulated by one process, which sees everything" in secure().about.words
+    assert "simulated" not in replace(secure(), simulated=False).about.words
 
 
 def test_noise_of_an_adaptive_clip_is_that_of_one_release():

@@ -64,6 +64,12 @@ def test_a_job_survives_the_journey_to_a_server_but_a_seeded_one_does_not_leave(
         job_from_json(one.to_json() | {"round": 0, "randomness": {"seed": 0}}, JOBS)
 
 
+def test_the_room_for_rounding_is_a_millionth_of_a_clip_and_no_more():
+    """Ten million times what a billion numbers need, and far below any noise."""
+    found = Grid(64, 30).integers(np.array([3.0, 4.0]))
+    assert np.linalg.norm(found) / 2**30 == pytest.approx(1 - 2.0**-20, rel=1e-8)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=30),
@@ -96,13 +102,17 @@ def test_wrong_vectors_and_impossible_jobs_are_refused():
         opened(job(), np.zeros((3, 4)))
     with pytest.raises(TacitError, match="must hand in 4 integers"):
         opened(job(), np.zeros((3, 5), np.int64))
-    for noise in (0.0, -1.0, math.nan, math.inf, LOUDEST):
+    for noise in (0.0, -1.0, math.nan, math.inf, LOUDEST, LOUDEST / TAILS):
         with pytest.raises(TacitError, match="with noise only"):
             job(noise=noise)
     with pytest.raises(TacitError, match="do not fit into 32 bits"):
         job(bound=2**30)
-    with pytest.raises(TacitError, match="two servers"):
-        job(servers=1)
+    job(clients=2, bound=2**30 - 1)  # just fits
+    with pytest.raises(TacitError, match="do not fit into 32 bits"):
+        job(clients=2, bound=2**30)
+    for wrong in ({"servers": 1}, {"size": 0}, {"bits": 16}, {"bound": 0}):
+        with pytest.raises(TacitError, match="two servers"):
+            job(**wrong)
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -48,7 +48,7 @@ class Booked(Protocol):
 
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]: ...
 
-    def event(self, moved: float = 1.0) -> dp_accounting.DpEvent:
+    def event(self, moved: float) -> dp_accounting.DpEvent:
         """What dp-accounting knows; `moved` is how far a task moves the sum, in clips."""
         ...
 
@@ -74,7 +74,7 @@ class Release:
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]:
         return self.sampler.accountants(neighbours)
 
-    def event(self, moved: float = 1.0) -> dp_accounting.DpEvent:
+    def event(self, moved: float) -> dp_accounting.DpEvent:
         return self.sampler.event(self.noise_multiplier / moved)
 
     def to_json(self) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def smallest_noise(
     """The smallest noise (to 0.01 %) at which `cost`, an ε that falls with it, is within budget."""
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise TacitError(f"epsilon={epsilon!r}: a positive number is needed")
-    # ε falls with noise: bracket first, from the classical guess for a sampled Gaussian.
-    low = high = math.sqrt(2 * releases * math.log(1.25 / delta)) / epsilon
+    # ε falls with noise: bracket first.
+    low = high = _guess(epsilon, delta, releases)
     while cost(high) > epsilon:
         low, high = high, 1.5 * high
         if high > 1e9:
@@ -54,17 +54,31 @@ def smallest_noise(
             )
     while low == high or (low > 1e-2 and cost(low) <= epsilon):
         low, high = low / 1.5, low
-    # Inside the bracket log ε is nearly linear in log noise: false position, kept in the middle.
-    left, right = math.log(cost(low) / epsilon), math.log(max(cost(high), 1e-12) / epsilon)
+    left, right = cost(low), cost(high)
     while high / low > 1.0001:
-        part = min(0.9, max(0.1, left / (left - right))) if math.isfinite(left) else 0.5
-        middle = low * (high / low) ** part
-        value = math.log(max(cost(middle), 1e-12) / epsilon)
-        if value <= 0:
+        middle = low * (high / low) ** _aim(left, right, epsilon)
+        value = cost(middle)
+        if value <= epsilon:
             high, right = middle, value
         else:
             low, left = middle, value
     return high
+
+
+def _guess(epsilon: float, delta: float, releases: int) -> float:
+    """Where the search begins: the classical noise of a Gaussian. It may end anywhere else."""
+    return math.sqrt(2 * releases * math.log(1.25 / delta)) / epsilon
+
+
+def _aim(left: float, right: float, epsilon: float) -> float:
+    """Where in the bracket to look next: log ε is nearly linear there in log noise.
+
+    False position between the costs of both ends, kept off the ends.
+    """
+    if not math.isfinite(left):
+        return 0.5
+    above, below = math.log(left / epsilon), math.log(max(right, 1e-12) / epsilon)
+    return min(0.9, max(0.1, above / (above - below)))
 
 
 def theorem_1(epsilon: float, delta: float, clip: float, releases: int, tasks: int) -> float:

@@ -36,7 +36,7 @@ class Moments:
 
     def __post_init__(self) -> None:
         shares = (self.covariance, self.mean, self.extra)
-        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:  # the bound above rests on it
+        if min(shares) < 0 or not math.isclose(sum(shares), 1):  # the bound above rests on it
             raise TacitError(f"shares {shares} must be zero or more and add up to 1")
 
     @property

@@ -101,7 +101,7 @@ class Repeated:
                 )
         return ("RDP",)
 
-    def event(self, moved: float = 1.0) -> dp_accounting.DpEvent:
+    def event(self, moved: float) -> dp_accounting.DpEvent:
         import dp_accounting
         from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
