@@ -66,11 +66,12 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     shift, scale = (
         side[:1].to(device).expand(len(centre), -1).clone() for side in (made.shift, made.scale)
     )
-    filled = made.shift if made.fill is None else made.fill
-    fill = filled.double().to(device).clone()
     shift, scale = shift.double(), scale.double()
     shift[:, columns], scale[:, columns] = centre[:, :count], spread[:, :count]
-    fill[:, columns] = torch.where(unknown[:, :count], centre[:, :count], fill[:, columns])
+    fill = None if made.fill is None else made.fill.double().to(device).clone()
+    if fill is not None:  # a gap is at the task's own mean, or where everybody's is
+        fill[:, columns] = torch.where(unknown[:, :count], centre[:, :count], fill[:, columns])
+        fill = fill.cpu()
     target = federation.target_scale
     if target is not None and len(units) > count:
         parts = {
@@ -82,7 +83,7 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     return replace(
         federation,
         **parts,
-        preprocessing=Preprocessing(shift.cpu(), scale.cpu(), fill.cpu()),
+        preprocessing=Preprocessing(shift.cpu(), scale.cpu(), fill),
         target_scale=target,
         units=None,
         assumptions=(*federation.assumptions, AGREED),

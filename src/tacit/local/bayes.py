@@ -70,16 +70,17 @@ def solve(
     mean: Tensor,
     root: Tensor,
     variance: Tensor,
+    prior_rows: float = KNOWN,
 ) -> tuple[Tensor, Tensor]:
     """Most likely weights [d] under N(mean, σ²RRᵀ) and the logarithm of the evidence.
 
-    σ² is about `variance`: its prior is worth `KNOWN` rows. R is [d, k], with any k.
+    σ² is about `variance`: its prior is worth so many rows. R is [d, k], with any k.
     """
     x, y, counts = rows
     x = x * counts.unsqueeze(1)
     ratio = torch.ones(1).to(x)
     if kind == "regression":
-        u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, KNOWN, variance)
+        u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, prior_rows, variance)
     else:
         u, evidence = _logistic(x @ root, x @ mean, y * counts, counts, ratio)
     return mean + root @ u[0], evidence[0]
@@ -118,7 +119,12 @@ def _squared(
     logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
     u = ratio[:, None] * (inverse @ z if n <= d else inverse)
     rows = counts.sum() + prior_rows
-    return u, -0.5 * logdet - 0.5 * rows * (quad + prior_rows * variance).log()
+    evidence = -0.5 * logdet - 0.5 * rows * (quad + prior_rows * variance).log()
+    if prior_rows:  # what makes priors of different worth comparable
+        scale = torch.as_tensor(prior_rows * variance).to(quad)
+        half = torch.as_tensor(prior_rows / 2).to(quad)
+        evidence = evidence + half * scale.log() + torch.lgamma(rows / 2) - torch.lgamma(half)
+    return u, evidence
 
 
 def _logistic(

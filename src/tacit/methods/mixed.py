@@ -84,6 +84,8 @@ FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
 OWN_SLOPES = ((0.0, 0.5), (0.1, 0.3), (1.0, 0.2))
 """What own slopes in all columns may explain, over σ², and the chance that it is so much."""
+OWN_VARIANCE = 0.5
+"""How many rows the published σ² is worth to such a model."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
 EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
@@ -377,7 +379,8 @@ class Mixed(LinearMethod):
                 found.append((w, evidence + likely + math.log(chance)))
         zero = torch.zeros_like(beta)
         for strength in ALONE:
-            w, evidence = solve(kind, rows, zero, math.sqrt(strength) * eye, board["rest"])
+            root = math.sqrt(strength) * eye
+            w, evidence = solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE)
             found.append((w, evidence + math.log(BY_ITSELF / len(ALONE))))
         weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
         return weights, evidence

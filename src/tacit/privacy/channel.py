@@ -166,8 +166,11 @@ class Channel:
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
 
-    def open(self, round: int, rounds: int) -> Collection:
-        """Begin a round; raises `BudgetSpent` before any work if its release cannot be paid."""
+    def open(self, round: int, rounds: int, stage: str = "") -> Collection:
+        """Begin a round; raises `BudgetSpent` before any work if its release cannot be paid.
+
+        `stage` says what the round is for, where rounds differ; it is booked with the release.
+        """
         repeats = self.ledger.has(round) and not self.randomness.secret
         if self.release is not None and self.budget is not None and not repeats:
             if self._room is None:
@@ -184,14 +187,14 @@ class Channel:
                     f"round {round + 1} would pass the budget ε={self.budget.epsilon:g} after "
                     f"{len(self.ledger)} releases; the run stops here"
                 )
-        return Collection(self, round)
+        return Collection(self, round, stage)
 
 
 class Collection:
     """The contributions of one round. What was added cannot be read, only released with noise."""
 
-    def __init__(self, channel: Channel, round: int) -> None:
-        self.__channel, self.__round = channel, round
+    def __init__(self, channel: Channel, round: int, stage: str = "") -> None:
+        self.__channel, self.__round, self.__stage = channel, round, stage
         self.__grid = channel.grid_at(round)
         self.__sum: Tensor | None = None
         self.__vectors: dict[int, np.ndarray] = {}
@@ -285,5 +288,6 @@ class Collection:
             repeatable=not channel.randomness.secret,
             clip=channel.clip,
             size=size,
+            **({"stage": self.__stage} if self.__stage else {}),
             **details,
         )

@@ -83,8 +83,8 @@ class WithCanaries(Channel):
         """The real tasks of the cohort; `open` has drawn it."""
         return self.members[self.members < self.real]
 
-    def open(self, round: int, rounds: int) -> Collection:
-        collection = super().open(round, rounds)
+    def open(self, round: int, rounds: int, stage: str = "") -> Collection:
+        collection = super().open(round, rounds, stage)
         self.members = super().cohort(round)
         drawn = self.members[self.members >= self.real] - self.real
         here = drawn if self.neighbours == "replace" else drawn[self.coins[drawn]]

@@ -233,13 +233,14 @@ class Simulation:
         """One round: the only code that sees tasks' contributions, and it hands them on unread."""
         method = self.method
         speaks = isinstance(method, OnBillboard)
-        collection = self.channel.open(board.round, self.rounds) if speaks else None
+        stage = self.stage_at(board.round)
+        collection = self.channel.open(board.round, self.rounds, stage) if speaks else None
         public, cohort = self._public(board), self._cohort(board.round)
         self._collect(board, public, cohort, collection)
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self.size_at(board.round)).to(self.device)
-        return Board(self._publish[self.stage_at(board.round)](public, mean), board.round + 1)
+        return Board(self._publish[stage](public, mean), board.round + 1)
 
     def stage_at(self, round: int) -> str:
         """What this round is for; after the last round it is over, and nothing new begins."""

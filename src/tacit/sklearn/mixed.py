@@ -101,7 +101,7 @@ class PrivateMixedModel(PrivateMultiTaskRegressor):
         self._no_newcomers = "one task shares nothing: fit at least two" if blank else ""
         if not np.isfinite(found[-1]).all():
             self._no_newcomers = (
-                "the votes about units drowned in noise, so there is no shared model: fit more tasks, "
+                "votes about units drowned in noise, so there is no shared model: fit more tasks, "
                 "or raise epsilon"
             )
         self._keep_linear(found, 1, np.ones(len(w)), np.zeros(len(w)))

@@ -1,0 +1,71 @@
+"""From each task's own units to common ones, and back to those of the table."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from tacit import data
+from tacit.data.common import in_common_units, in_original_units
+
+
+def table(tasks: int = 6, rows: int = 9, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    site = np.repeat(np.arange(tasks), rows)
+    x = 1e4 + 5.0 * rng.normal(size=(len(site), 3)) + site[:, None]
+    return x, x.sum(1) + rng.normal(size=len(site)), site
+
+
+def test_common_units_are_those_of_the_table_shifted_and_scaled():
+    x, y, site = table()
+    federation = data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.3)
+    centre, spread = torch.tensor([1e4, 1e4, 0.0, 3e4]), torch.tensor([5.0, 50.0, 1e4, 10.0])
+    found = in_common_units(federation, centre, spread)
+    direct = data.from_arrays(
+        x, y, site, kind="regression", validation=0.0, test=0.3,
+        scale=(centre[:3].tolist(), spread[:3].tolist()), target_scale=(3e4, 10.0),
+    )  # fmt: skip
+    for part in ("train", "test"):
+        assert torch.allclose(found.part(part).x, direct.part(part).x, atol=1e-4)
+        assert torch.allclose(found.part(part).y, direct.part(part).y, atol=1e-4)
+    assert found.preprocessing is not None and direct.preprocessing is not None
+    again = found.preprocessing.apply(x[:2], 0)
+    assert torch.allclose(again, direct.preprocessing.apply(x[:2], 0), atol=1e-4)
+    assert found.units is None and not found.own_scaling
+
+
+def test_a_column_that_a_task_never_saw_is_at_the_common_centre():
+    x, y, site = table()
+    columns = {"a": x[:, 0].copy(), "b": x[:, 1], "y": y, "site": site}
+    columns["a"][site == 2] = np.nan
+    federation = data.from_table(columns, task="site", target="y", kind="regression", test=0.0)
+    assert federation.units is not None
+    found = in_common_units(federation, torch.full((3,), 1e4), torch.full((3,), 5.0))
+    place = list(federation.features).index("a")
+    assert not found.train.of(2)[0][:, place].any() and found.train.of(1)[0][:, place].any()
+
+
+def test_the_shared_model_never_uses_constants_that_tasks_keep():
+    x, y, site = table()
+    federation = data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.0)
+    nan = float("nan")
+    kept = in_common_units(
+        federation, torch.tensor([1e4, nan, 1e4, 3e4]), torch.tensor([5.0, nan, 5.0, 10.0])
+    )
+    w = torch.ones(7, 4, dtype=torch.float64)
+    found = in_original_units(kept, w)
+    assert found[-1, 1] == 0 and found[:6, 1].all()
+    assert torch.allclose(found[-1, :3], torch.tensor([2.0, 0.0, 2.0]).double())
+    assert found[-1, 3] == 3e4 + 10 * (1 - 2e4 / 5)
+    # What a task has of its own moves no number of the shared model.
+    assert kept.preprocessing is not None
+    moved = dataclasses.replace(kept.preprocessing, shift=kept.preprocessing.shift.clone())
+    moved.shift[0, 1] += 100.0
+    again = in_original_units(dataclasses.replace(kept, preprocessing=moved), w)
+    assert torch.equal(again[-1], found[-1]) and not torch.equal(again[0], found[0])
+    without = in_common_units(
+        federation, torch.tensor([1e4, 1e4, 1e4, nan]), torch.tensor([5.0, 5.0, 5.0, nan])
+    )
+    assert in_original_units(without, w)[-1].isnan().all()

