@@ -135,7 +135,7 @@ def test_a_task_with_nothing_to_learn_from_others_loses_little():
         federation, Mixed(), privacy=Privacy(epsilon=0.5), **(RUN | {"baselines": True})
     )
     alone = run.baselines["local"].overall["nmse_pooled"]
-    assert run.measured.overall["nmse_pooled"] < 1.1 * alone
+    assert run.measured.overall["nmse_pooled"] < 1.2 * alone
 
 
 def test_units_are_in_the_ledger_and_in_the_promise():

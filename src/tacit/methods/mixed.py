@@ -72,6 +72,8 @@ MOMENTS_BOUND = 3.0
 OUTLYING = 3.0
 """Residuals are bounded by so many standard deviations where variances are asked for."""
 SYMMETRIC = 0.6
+FAR = 5.0
+"""… and by so many where a task settles: rows far out are also those that tell most of slopes."""
 HISTORY = 8
 """Most rounds about β, under privacy."""
 PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
@@ -398,17 +400,25 @@ def _without_outliers(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Residuals far from the task's own median one are brought nearer: σ² was found without such.
 
+    Far is far both for everybody and for the task, whose own slopes may be anything.
+
     One wild row would otherwise decide the own effects of a task with few rows.
     """
     x, y, counts = rows
     if kind != "regression":
         return rows
     error = y - x @ beta
-    ordered = torch.where(counts > 0, error, torch.inf).sort().values
+    middle = _median(error, counts)
+    usual = 1.4826 * _median((error - middle).abs(), counts)
+    most = FAR * torch.maximum(torch.sqrt(rest), usual)
+    return x, y - error + middle + torch.clamp(error - middle, -most, most), counts
+
+
+def _median(values: Tensor, counts: Tensor) -> Tensor:
+    """Of the rows that count; zero where none does."""
+    ordered = torch.where(counts > 0, values, torch.inf).sort().values
     half = ((counts.sum().long() - 1).clamp(min=0) // 2).reshape(1)
-    median = torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
-    most = OUTLYING * torch.sqrt(rest)
-    return x, y - error + median + (error - median).clamp(-most, most), counts
+    return torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
 
 
 def _middle(votes: Tensor, noise: Tensor) -> Tensor:
