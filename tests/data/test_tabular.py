@@ -127,7 +127,7 @@ def mixed():
 def test_schema_by_hand(mixed):
     schema = Schema.fit(mixed, "site", "y")
     matrix, names = schema.matrix(mixed)
-    assert matrix.dtype == np.float32
+    assert matrix.dtype == np.float64
     assert names == (
         "num", "num (missing)", "two=yes", "three=a", "three=b", "three=c", "three=(missing)",
     )  # fmt: skip

@@ -56,7 +56,7 @@ def settings(
     scale: Annotated[
         str | None,
         OPTION(
-            help="task (inside each task), none, or pooled (a leak, and marked as one).",
+            help="auto, task (inside each task), none, or pooled (a leak, and marked as one).",
             rich_help_panel=DATA,
         ),
     ] = None,

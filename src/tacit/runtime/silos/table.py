@@ -6,7 +6,7 @@ Nothing here leaves the silo. Columns that were not agreed are never looked at.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 
 from tacit.data.cells import Table, clean, missing, parse, texts
 from tacit.data.columns import GAP, Column
-from tacit.data.preprocess import Preprocessing, _safe, fit_target, moments
+from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
 from tacit.data.schema import Schema
 from tacit.data.split import PartRows, SplitRule, split
 from tacit.data.tabular import read_table
@@ -24,6 +24,7 @@ from tacit.data.targets import class_codes
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 from tacit.heads import Heads
+from tacit.methods import Mixed
 from tacit.runtime.silos.terms import Own, Terms
 
 AGREE = "with all silos"
@@ -67,10 +68,12 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
     y = _targets(terms, labels, table)
     parts = _parts(terms, silo, table.rows)
     train = parts["train"]
-    preprocessing = _preprocessing(x[train.rows], terms.data)
-    scaling, *_ = fit_target(
-        y[train.rows], train.offsets, "task" if terms.kind == "regression" else "none"
-    )
+    common = isinstance(terms.made_method(), Mixed)
+    preprocessing = _preprocessing(x[train.rows], terms.data, common)
+    mode: TargetScaling = "none"
+    if terms.kind == "regression":
+        mode = _unit(terms.data["range"]) if common else "task"
+    scaling, *_ = fit_target(y[train.rows], train.offsets, mode)
     if scaling is not None:
         y = (y - scaling.shift.double().numpy()) / scaling.scale.double().numpy()
     targets = torch.from_numpy(y if terms.kind == "multiclass" else y.astype(np.float32))
@@ -113,16 +116,26 @@ def _rule(terms: Terms) -> SplitRule:
     return SplitRule(data["validation"], data["test"], data["split_seed"])
 
 
-def _preprocessing(train: np.ndarray, data: Mapping[str, Any]) -> Preprocessing:
-    """Numbers by the silo's own mean and deviation; what is 0 or 1 stays, but gaps are filled."""
-    scaled: list[bool] = []
-    for agreed, column in zip(data["columns"], schema_of(data).columns, strict=True):
-        number = agreed["range"] is not None
-        scaled += [number and place == 0 for place in range(len(column.features))]
+def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> Preprocessing:
+    """Numbers by the silo's own mean and deviation, or by the range that was agreed (`common`).
+
+    What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean.
+    """
     mean, sd = moments(train, np.array([0, len(train)]))
-    shift, scale = np.where(scaled, mean, 0.0), np.where(scaled, _safe(sd), 1.0)
-    tensors = (torch.from_numpy(side.astype(np.float32)) for side in (shift, scale, mean))
-    return Preprocessing(*tensors)
+    shift, scale = np.zeros_like(mean), np.ones_like(sd)
+    place = 0
+    for agreed, column in zip(data["columns"], schema_of(data).columns, strict=True):
+        if agreed["range"] is not None:
+            own = (mean[0, place], _safe(sd)[0, place])
+            shift[0, place], scale[0, place] = _unit(agreed["range"]) if common else own
+        place += len(column.features)
+    return Preprocessing(*(torch.from_numpy(side) for side in (shift, scale, mean)))
+
+
+def _unit(span: Sequence[float]) -> tuple[float, float]:
+    """Centre and spread of numbers that are known to lie in this range: public constants."""
+    low, high = map(float, span)
+    return (low + high) / 2, max((high - low) / 4, 1e-12)
 
 
 def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
