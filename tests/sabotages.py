@@ -51,8 +51,8 @@ def realised_cohort() -> Iterator[None]:
     came: dict[int, int] = {}
     expected: dict[int, float] = {}
 
-    def started(self, channel, round):
-        start(self, channel, round)
+    def started(self, channel, round, *more):
+        start(self, channel, round, *more)
         came[id(self)], expected[id(self)] = 0, channel.sampler.expected(channel.tasks)
 
     def counted(self, contributions, tasks=None, count=None):
