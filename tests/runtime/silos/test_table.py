@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -135,6 +137,17 @@ def test_a_number_that_happens_to_be_0_or_1_is_scaled_and_a_flag_that_varies_lit
     assert x[:, 0].mean().abs() < 1e-6 and x[:, 0].min() < 0
     assert (x[:, 1] == 0).all()
     assert (x[:, 5] == 0).all() and (x[:, 6] == 1).all()  # a column of nothing but gaps
+
+
+def test_silos_of_a_mixed_model_scale_by_the_agreed_ranges(tmp_path):
+    made = tables("regression")
+    terms = dataclasses.replace(agreed(tmp_path, "regression"), method={"name": "mixed"}, rounds=4)
+    for silo in SILOS:
+        own = own_rows(terms, silo, save(made[silo], tmp_path / f"{silo}.csv"))
+        assert own.preprocessing is not None and own.target_scale is not None
+        shift, scale = own.preprocessing.shift[0], own.preprocessing.scale[0]
+        assert (shift[0], scale[0]) == (60.0, 30.0) and 350.0 in shift and 175.0 in scale
+        assert (float(own.target_scale.shift[0]), float(own.target_scale.scale[0])) == (0.0, 25.0)
 
 
 def test_labels_that_a_silo_does_not_hold_are_missing_and_never_read(tmp_path):
