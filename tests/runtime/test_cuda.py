@@ -7,6 +7,7 @@ import torch
 
 import tacit
 from tacit import PMTL, FedAvg, Local
+from tacit.methods import Mixed
 from tacit.runtime.train import train
 from tests.interference.harness import CHANGES, Setting, noticed, table
 from tests.interference.networks import made
@@ -33,6 +34,14 @@ def test_linear_models_agree_between_cpu_and_gpu(method):
     federation = tacit.data.load("personal-shift", tasks=50, rows=20)
     cpu, gpu = both(federation, method)
     assert torch.allclose(cpu, gpu, atol=1e-4)
+
+
+@needs_cuda
+@pytest.mark.parametrize("privacy", [None, tacit.Privacy(noise=1.0)])
+def test_mixed_models_agree_between_cpu_and_gpu(privacy):
+    federation = tacit.data.load("personal-shift", tasks=60, rows=10)
+    cpu, gpu = both(federation, Mixed(), privacy=privacy, cohort=1.0, rounds=6)
+    assert torch.allclose(cpu, gpu, atol=1e-3)
 
 
 @needs_cuda
