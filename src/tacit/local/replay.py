@@ -48,7 +48,7 @@ class Replay:
                 self._graph(*inputs)
             torch.cuda.current_stream().wait_stream(stream)
             recording = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(recording, pool=_pool()):
+            with torch.cuda.graph(recording, pool=_pool()[0]):
                 outputs = self._graph(*inputs)
             self._record = (recording, inputs, list(outputs))
         except RuntimeError as error:  # an operation that cannot be recorded: go on as before
@@ -57,9 +57,15 @@ class Replay:
 
 
 @lru_cache(maxsize=1)
-def _pool() -> Any:
-    """One memory pool for all recordings: they run one after the other, results are copied out."""
-    return torch.cuda.graph_pool_handle()
+def _pool() -> tuple[Any, torch.cuda.CUDAGraph]:
+    """One memory pool for all recordings: they run one after the other, results are copied out.
+
+    PyTorch forgets a pool that no recording uses any more, so one recording is never dropped.
+    """
+    pool, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(keeper, pool=pool):
+        torch.zeros(1, device="cuda")
+    return pool, keeper
 
 
 def _like(value: Tensor) -> Tensor:
