@@ -5,7 +5,7 @@ Written for one task (`torch.func.vmap` lifts it), in double precision, without 
 
     squared    V = I + ZΣZᵀ in units of σ²; information XᵀV⁻¹X, score XᵀV⁻¹(y − Xβ): exact
     logistic   the posterior of b by adaptive Gauss–Hermite quadrature around its mode (Pinheiro &
-    and count  Bates 1995); the score is E[Xᵀ(y − μ) | y], by Fisher's identity; the information is
+               Bates 1995); the score is E[Xᵀ(y − μ) | y], by Fisher's identity; the information is
                that of the working model with variances 1/μ'(η) at the mode
 
 Own effects are b = Lv with σ²LLᵀ = Σ, v ~ N(0, σ²I). Variances are asked for relative to the
@@ -33,8 +33,6 @@ from tacit.federation import Kind
 NEWTON_STEPS = 10
 NODES = {1: 9, 2: 5}
 """Quadrature nodes for each of so many own effects; with more of them the mode stands for all."""
-LARGEST_LOG = 30.0
-"""Expected counts are below e³⁰."""
 
 
 class Said(NamedTuple):
@@ -87,7 +85,7 @@ def said(
         error = torch.maximum(torch.minimum(error, most), -most)
         found = _squared(x, error, counts, z, rest, correction, evenly)
     else:
-        found = _by_quadrature(kind, x, y, counts, z, x @ beta)
+        found = _by_quadrature(x, y, counts, z, x @ beta)
     return found._replace(own=root @ found.own)
 
 
@@ -115,14 +113,12 @@ def _squared(
     return Said(x.T @ white_x, x.T @ white, equations, moments, toward)
 
 
-def _by_quadrature(
-    kind: Kind, x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor
-) -> Said:
+def _by_quadrature(x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor) -> Said:
     effects = z.shape[1]
     eye, shapes = torch.eye(effects).to(z), basis(effects).to(z)
-    mode, factor, weight = _mode(kind, fixed, z, y, counts)
-    nodes, chances = _posterior(kind, fixed, z, y, counts, mode, factor)
-    expected = chances @ _mean(kind, fixed + nodes @ z.T)
+    mode, factor, weight = _mode(fixed, z, y, counts)
+    nodes, chances = _posterior(fixed, z, y, counts, mode, factor)
+    expected = chances @ torch.sigmoid(fixed + nodes @ z.T)
     second = torch.einsum("j,ja,jb->ab", chances, nodes, nodes)
     covariance = torch.cholesky_inverse(factor)
     if effects not in NODES:  # one node has no spread of its own
@@ -137,46 +133,39 @@ def _by_quadrature(
     return Said(information, score, equations, moments, chances @ nodes)
 
 
-def _mean(kind: Kind, scores: Tensor) -> Tensor:
-    return torch.sigmoid(scores) if kind == "binary" else scores.clamp(max=LARGEST_LOG).exp()
+def _likelihood(scores: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+    """Logarithm, of scores [.., n]."""
+    return (counts * (y * scores - softplus(scores))).sum(-1)
 
 
-def _likelihood(kind: Kind, scores: Tensor, y: Tensor, counts: Tensor) -> Tensor:
-    """Logarithm, but for what does not depend on the scores [.., n]."""
-    total = softplus(scores) if kind == "binary" else scores.clamp(max=LARGEST_LOG).exp()
-    return (counts * (y * scores - total)).sum(-1)
+def _weight(scores: Tensor, counts: Tensor) -> Tensor:
+    chance = torch.sigmoid(scores)
+    return counts * chance * (1 - chance)
 
 
-def _weight(kind: Kind, scores: Tensor, counts: Tensor) -> Tensor:
-    mean = _mean(kind, scores)
-    return counts * (mean * (1 - mean) if kind == "binary" else mean)
-
-
-def _mode(
-    kind: Kind, fixed: Tensor, z: Tensor, y: Tensor, counts: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _mode(fixed: Tensor, z: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The most likely v, the factor of minus the second derivative there, and the rows' weights."""
     eye = torch.eye(z.shape[1]).to(z)
     lengths = torch.tensor((1.0, 0.5, 0.2, 0.05, 0.0)).to(z)
     v = z.new_zeros(z.shape[1])
 
     def value(v: Tensor) -> Tensor:
-        return _likelihood(kind, fixed + v @ z.T, y, counts) - (v * v).sum(-1) / 2
+        return _likelihood(fixed + v @ z.T, y, counts) - (v * v).sum(-1) / 2
 
     for _ in range(NEWTON_STEPS):
         scores = fixed + z @ v
-        curve = eye + (z * _weight(kind, scores, counts).unsqueeze(1)).T @ z
-        slope = z.T @ (counts * (y - _mean(kind, scores))) - v
+        curve = eye + (z * _weight(scores, counts).unsqueeze(1)).T @ z
+        slope = z.T @ (counts * (y - torch.sigmoid(scores))) - v
         step = torch.linalg.solve(curve, slope)
         best = value(v + lengths.unsqueeze(1) * step).argmax()
         v = v + lengths[best] * step
-    weight = _weight(kind, fixed + z @ v, counts)
+    weight = _weight(fixed + z @ v, counts)
     factor = torch.linalg.cholesky_ex(eye + (z * weight.unsqueeze(1)).T @ z)[0]
     return v, factor, weight
 
 
 def _posterior(
-    kind: Kind, fixed: Tensor, z: Tensor, y: Tensor, counts: Tensor, mode: Tensor, factor: Tensor
+    fixed: Tensor, z: Tensor, y: Tensor, counts: Tensor, mode: Tensor, factor: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Values of v [j, r] and how likely each is, given the rows."""
     effects = len(mode)
@@ -187,5 +176,5 @@ def _posterior(
     chance = torch.cartesian_prod(*[torch.from_numpy(weights)] * effects).reshape(-1, effects)
     grid, chance = grid.to(mode), chance.log().sum(1).to(mode)
     nodes = mode + torch.linalg.solve_triangular(factor.T, grid.T, upper=True).T
-    height = _likelihood(kind, fixed + nodes @ z.T, y, counts) - (nodes * nodes).sum(1) / 2
+    height = _likelihood(fixed + nodes @ z.T, y, counts) - (nodes * nodes).sum(1) / 2
     return nodes, torch.softmax(height + (grid * grid).sum(1) / 2 + chance, dim=0)
