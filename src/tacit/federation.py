@@ -127,6 +127,8 @@ class Federation:
     """How a table becomes raw feature rows; None where the data never was a table."""
     units: OwnUnits | None = None
     """Given where nobody said how to scale: methods that need common units then choose them."""
+    without_unit: tuple[int, ...] = ()
+    """Columns for which no common unit was found, as everybody knows; -1 is the target."""
 
     representation: str | None = None
     """The fixed public representation that rows are seen through, if any."""

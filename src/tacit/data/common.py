@@ -20,7 +20,7 @@ NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""
 ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
-AGREED = "columns and target are in common units, which were found by releases that ε covers"
+AGREED = "columns and target are in common units, which were found by releases of this run"
 RAW, SCALED = "units of the table", "units that tasks scaled their rows to"
 INTERCEPT = "intercept"
 
@@ -49,6 +49,9 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     own, unknown = torch.where(units.spread > 0, units.spread, 1.0), units.spread.isnan()
     # Few rows, or rows that are nearly alike, make wild scales: such a column is left out.
     alone = torch.maximum(own, NEARLY * units.centre.abs())
+    # What is decided about the shared model is decided by what was published, never by rows.
+    unknown_to_all = spread.isnan().tolist()
+    lacking = tuple(k for k, none in zip((*columns, -1), unknown_to_all, strict=False) if none)
     features = torch.arange(len(units), device=device) < len(columns)
     few = (federation.train.counts < ENOUGH).to(device).unsqueeze(1)
     alone = torch.where(features & (few | (units.spread <= 0)), torch.inf, alone)
@@ -56,7 +59,7 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     spread = torch.where(spread.isnan(), alone, spread)
     factor = torch.where(unknown, 0.0, own / spread)
     offset = torch.where(unknown, 0.0, (units.centre - centre) / spread)
-    if bool((centre == centre[:1]).all() and (spread == spread[:1]).all()):
+    if not lacking:
         centre, spread = centre[:1], spread[:1]  # all have the same: once is enough
     count = len(columns)
     parts = {
@@ -86,6 +89,7 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
         preprocessing=Preprocessing(shift.cpu(), scale.cpu(), fill),
         target_scale=target,
         units=None,
+        without_unit=lacking,
         assumptions=(*federation.assumptions, AGREED),
     )
 
@@ -101,7 +105,7 @@ def in_original_units(federation: Federation, w: Tensor) -> Tensor:
     assert made is not None
     shift, scale = (_one_more(side.to(w), len(w)) for side in (made.shift, made.scale))
     slopes = w[:, :-1] / scale
-    slopes[-1] = torch.where(_alike(made.shift) & _alike(made.scale), slopes[-1].cpu(), 0.0).to(w)
+    slopes[-1, [k for k in federation.without_unit if k >= 0]] = 0.0
     intercept = w[:, -1:] - torch.where(slopes == 0, 0.0, slopes * shift).sum(dim=1, keepdim=True)
     found = torch.cat([slopes, intercept], dim=1)
     if target is not None:
@@ -110,7 +114,7 @@ def in_original_units(federation: Federation, w: Tensor) -> Tensor:
         )
         found = found * unit
         found[:, -1:] += zero
-        if not bool(_alike(target.shift[:, None]) & _alike(target.scale[:, None])):
+        if -1 in federation.without_unit:
             found[-1] = torch.nan
     return found
 
@@ -120,11 +124,6 @@ def _one_more(side: Tensor, rows: int) -> Tensor:
     if len(side) == 1 or rows == 1:
         return side[:1].expand(rows, -1)
     return torch.cat([side[: rows - 1], side[:1]])
-
-
-def _alike(side: Tensor) -> Tensor:
-    """Which columns have the same constant in all tasks."""
-    return (side == side[:1]).all(dim=0).cpu()
 
 
 def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:
@@ -163,7 +162,8 @@ class RawUnits:
         sides += [] if target is None else [target.shift, target.scale]
         alike = made is not None and all(bool((side == side[:1]).all()) for side in sides)
         seen = federation.representation is not None  # then columns are not those of a table
-        raw = made is not None and made.shift.shape[1] == columns and alike and not seen
+        common = alike and not federation.without_unit
+        raw = made is not None and made.shift.shape[1] == columns and common and not seen
         if raw:
             shift, scale = (side[0].double().cpu().numpy() for side in sides[:2])
             zero, unit = (
