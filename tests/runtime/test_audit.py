@@ -220,3 +220,12 @@ def test_what_cannot_be_attacked_is_refused_in_a_sentence(make_federation):
     refuse("same tasks", neighbour=make_federation(tasks=11))
     tuned = Ledger(entries=[{"kind": "tuning", "round": 0}])
     refuse("was tuned", ledger=tuned)
+
+
+def test_rounds_of_a_mixed_model_are_attacked_as_they_are_made():
+    federation = tacit.data.load("personal-shift", tasks=30, rows=8)
+    given = {"privacy": tacit.Privacy(epsilon=4.0), "seed": 0}
+    found = tacit.audit(federation, tacit.Mixed(), many_runs=2000, **given)
+    assert 1.0 < found.epsilon_lower <= 4.0
+    with pytest.raises(tacit.TacitError, match="differ from round to round"):
+        tacit.audit(federation, tacit.Mixed(), one_run=True, **given)

@@ -100,6 +100,11 @@ def one_run(
 ) -> Audit:
     """The whole run, with canaries put in by fair coins."""
     rounds, length = simulation.rounds, simulation.contribution_size
+    if any(simulation.size_at(round) != length for round in range(rounds)):
+        raise TacitError(
+            f"canaries send vectors of one length, but those of {type(simulation.method).__name__} "
+            "differ from round to round: attack the channel in many runs instead (many_runs=…)"
+        )
     coins = np.random.default_rng(seed).random(canaries) < 0.5
     channel = WithCanaries.of(
         simulation.channel, coins, length, privacy.neighbours, rounds, simulation.device
@@ -209,7 +214,7 @@ def _first_round(simulation: Simulation) -> Tensor:
     """What every task would send in the first round, were it asked."""
     board, tasks = simulation.board, len(simulation.federation)
     everyone = torch.arange(tasks, device=simulation.device)
-    sent = torch.zeros(tasks, simulation.contribution_size)
+    sent = torch.zeros(tasks, simulation.size_at(0))
     for chunk, _, contributions in simulation.trained(board, simulation._public(board), everyone):
         sent[chunk.tasks.cpu()] = contributions[: len(chunk.tasks)].float().cpu()
     return sent

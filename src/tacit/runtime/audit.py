@@ -73,6 +73,7 @@ def audit(
     """
     started = time.monotonic()
     compute, progress = device_of(device), progress_of(progress)
+    method = method.for_run(federation, privacy) if isinstance(method, Method) else method
     rounds = usual(method) if rounds is None else rounds
     check(federation, method, rounds, None, privacy, "none")
     asked = {"many_runs": many_runs, "one_run": one_run or None, "neighbour": neighbour}

@@ -98,6 +98,7 @@ def tune(
     if not len(federation.validation.y):
         raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
     progress = progress_of(progress)
+    method = method.for_run(federation, privacy) if isinstance(method, Method) else method
     rounds = usual(method) if rounds is None else rounds
     same = {"model": model, "rounds": rounds, "cohort": cohort, "server": server, "device": device}
     check(federation, method, rounds, None, privacy, personalise)
