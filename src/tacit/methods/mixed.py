@@ -44,12 +44,11 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.local import units
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, solve
 from tacit.local.flat import FlatModel
 from tacit.local.mixed import Said, basis, said
-from tacit.methods.base import Board, State
+from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod
 from tacit.privacy.covariance import flatten, unflatten
 
@@ -101,8 +100,6 @@ class Mixed(LinearMethod):
     """Columns with an own slope, by number and separated by commas; all have an own intercept."""
     tasks: int = 0
     """How many tasks there are; found by itself."""
-    columns: int = 0
-    """How many columns (and target) are brought to common units; found by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,9 +111,7 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        columns = 0 if federation.units is None else len(federation.units)
-        clip = math.inf if privacy is None else 1.0
-        return replace(self, tasks=len(federation), columns=columns, clip=clip)
+        return replace(self, tasks=len(federation), clip=math.inf if privacy is None else 1.0)
 
     @property
     def exact(self) -> bool:
@@ -124,31 +119,28 @@ class Mixed(LinearMethod):
         return math.isinf(self.clip)
 
     @property
-    def usual_rounds(self) -> int:
-        about = EXACT_ROUNDS if self.exact else PRIVATE_ROUNDS
-        return len(self._before) + about
+    def units(self) -> Units:
+        """What tasks share is lost where each scales by itself."""
+        return "common"
 
     @property
-    def _before(self) -> tuple[str, ...]:
-        """What has to be known before anything is said about β."""
-        scaling = units.STAGES if self.columns else ()
-        return scaling if self.exact else (*scaling, "lengths")
+    def usual_rounds(self) -> int:
+        return EXACT_ROUNDS if self.exact else 1 + PRIVATE_ROUNDS
 
     def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
-        first, most = len(self._before), math.inf if self.exact else HISTORY
-        if not 1 <= rounds - first <= most:
+        before = () if self.exact else ("lengths",)
+        again = rounds - len(before) - 1
+        if again < 0 or (not self.exact and again >= HISTORY):
             raise TacitError(
-                f"rounds={rounds}: this mixed model takes {first + 1} to {first + most} rounds"
+                f"a mixed model makes {len(before) + 1} to {len(before) + HISTORY} rounds about "
+                "its coefficients (and two before them about units): leave rounds out"
             )
         anew = self.exact or kind != "regression"
-        again = "information" if anew else "scores"
-        return (*self._before, "information", *(again,) * (rounds - first - 1))
+        return (*before, "information", *("information" if anew else "scores",) * again)
 
     def weights(self, rounds: int, tasks: int) -> tuple[float, ...]:
-        few = min(1.0, max(0.0, 300 / tasks))
-        scaling = (0.4 + 0.4 * few,) * 2 if self.columns else ()
-        after = rounds - len(scaling) - 2
-        return (*scaling, 0.2 + 0.3 * few, 1.0, *(0.8,) * after)
+        few = min(1.0, 300 / max(tasks, 1))
+        return (0.2 + 0.3 * few, 1.0, *(0.8,) * (rounds - 2))
 
     def own(self, size: int) -> list[int]:
         """The columns of z: slopes, then the intercept."""
@@ -183,7 +175,6 @@ class Mixed(LinearMethod):
             "target": zeros(d),
             "target blur": zeros(()),
             "told": zeros(()),
-            **(units.blank(self.columns, model.start) if self.columns else {}),
         }
 
     def state(self, model: FlatModel, board: Board) -> State:
@@ -193,8 +184,6 @@ class Mixed(LinearMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        if board.stage in units.STAGES:
-            return state, units.votes(board.stage, batches.x[0], board.tensors)
         rows = design(batches, len(board["beta"]))
         for_beta = self._said(model.kind, board, rows, "working ")
         if board.stage == "lengths":
@@ -242,8 +231,6 @@ class Mixed(LinearMethod):
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         mean, noise = mean.double(), torch.as_tensor(board.noise).double()
         after = dict(board.tensors)
-        if board.stage in units.STAGES:
-            return after | units.read(board.stage, mean, noise, board.tensors)
         if board.stage == "lengths":
             return after | {"length": _middle(mean, noise)}
         d = len(board["beta"])

@@ -245,7 +245,7 @@ class Collection:
         moments, place = channel.moments, channel.place
         unit = channel.unit  # an adaptive clip moves below, for the next round
         total, bits = place.apart(self.__opened(place.size(size)))
-        if place.with_bits:
+        if place.with_bits and not self.__stage:  # votes of a stage say nothing about the rest
             assert channel.quantile is not None
             # Too many within the clip: it is larger than asked for, and must shrink.
             excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
