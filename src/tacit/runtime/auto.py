@@ -71,8 +71,8 @@ def chosen(
 ) -> Chosen:
     """The method (an instance, a name, or "auto") with the rounds and the cohort it will have.
 
-    Tasks that end with an exact solution need no rows to judge by: unless the method's models are
-    to be kept as they are, all rows but the test rows are learned from.
+    A mixed model needs no rows to judge by: unless the method's models are to be kept as they are,
+    all rows but the test rows are learned from.
     """
     named = method != AUTO
     picked, why = (method_of(method), "") if named else _auto(federation, model)
@@ -89,7 +89,7 @@ def chosen(
         rounds = len(votes.stages) + (ROUNDS if steady else made.usual_rounds)
     if cohort is None:
         cohort = min(1.0, TOGETHER / max(len(federation), 1)) if steady else 1.0
-    if made.settles and personalise != "none":
+    if isinstance(made, Mixed) and personalise != "none":
         federation = federation.without_validation()
     return Chosen(federation, picked, made, rounds, cohort, why)
 
@@ -115,7 +115,7 @@ def _auto(federation: Federation, model: MODEL_TYPES) -> tuple[Method, str]:
     linear, through = (model in (name, MODELS[name]) for name in ("linear", "linear-no-intercept"))
     if (linear or through) and federation.kind in CENTRE and federation.heads is None:
         columns = f"{rows}, a linear model of {federation.input_shape[0]} columns"
-        return (Mixed() if linear else SharedPrior()), columns
+        return (Mixed(judged=True) if linear else SharedPrior()), columns
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     steady = PMTL(**STEADY)
     if federation.units is not None:

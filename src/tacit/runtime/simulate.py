@@ -34,6 +34,7 @@ from tacit.relation import Relation
 from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, heads_of
+from tacit.runtime.stopping import ASTRAY, astray, no_better_for
 from tacit.runtime.store import Store
 from tacit.runtime.votes import Votes
 
@@ -138,11 +139,15 @@ class Simulation:
             on_round(round, self.curve[-1] | so_far)
             if round == self.rounds:
                 break
-            if patience is not None and _no_better_for(self.curve) >= patience:
+            if patience is not None and no_better_for(self.curve) >= patience:
                 self.stopped = f"validation loss did not improve for {patience} evaluations"
                 break
             try:
-                self.board = self._round(self.board)
+                after = self._round(self.board)
+                if astray(self._votes.without(after)):
+                    self.stopped = ASTRAY.format(round + 1)
+                    break
+                self.board = after
                 self._in_units()
             except BudgetSpent as reason:
                 self.stopped = str(reason)
@@ -482,12 +487,6 @@ def first_board(method: Method, model: FlatModel, relation: Relation | None) -> 
         assert relation is not None
         return method.sums(model, relation)
     return method.board(model)
-
-
-def _no_better_for(curve: list[dict[str, Any]]) -> int:
-    """Evaluations since the lowest loss."""
-    losses = [point["loss"] for point in curve]
-    return len(losses) - 1 - losses.index(min(losses))
 
 
 def chunk_bytes(device: torch.device) -> int:

@@ -287,6 +287,8 @@ class _Private(MultiTask):
         """The target as models see it, and what the federation says of it."""
 
     def _federation(self, rows: Rows, method: Method | str) -> Federation:
+        if not rows.x.float().isfinite().all():
+            raise TacitError("X holds numbers too large for single precision: scale it first")
         if not self._votes(method):
             return self._made(rows)
         # Columns in each task's own units, from which a run goes over to common ones.
@@ -314,8 +316,6 @@ class _Private(MultiTask):
 
     def _made(self, rows: Rows) -> Federation:
         x = rows.x.float()
-        if not x.isfinite().all():
-            raise TacitError("X holds numbers too large for single precision: scale it first")
         y, about = self._target(rows)
         nothing = Rows(x[:0], y[:0], torch.zeros_like(rows.offsets))
         return Federation(
