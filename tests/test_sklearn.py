@@ -265,6 +265,7 @@ def test_who_was_not_there_is_predicted_from_the_billboard():
 def test_where_nothing_public_helps_a_newcomer_that_is_said():
     x, y, tasks = arrays(8, 3, "regression")
     made = PrivateMultiTaskRegressor("prior", random_state=0).fit(x, y, tasks=tasks)
+    assert "scaling them over all tasks beforehand is not covered" in made.guarantee_.assumptions[0]
     with pytest.raises(tacit.TacitError, match="a task was not there at fit, and nothing public"):
         made.predict(x[:1], tasks=["new"])
     with pytest.raises(tacit.TacitError, match=r"no task is named, .* target_scale=\(mean"):
@@ -302,9 +303,7 @@ def test_what_a_task_does_to_its_target_is_its_own_affair():
     task = np.unique(tasks, return_inverse=True)[1]
     shift, scale = 100.0 * task, 1.0 + task
     made = PrivateMultiTaskRegressor("prior", random_state=0).fit(x, y, tasks=tasks)
-    other = PrivateMultiTaskRegressor("prior", random_state=0).fit(
-        x, shift + scale * y, tasks=tasks
-    )
+    other = clone(made).fit(x, shift + scale * y, tasks=tasks)
     np.testing.assert_allclose(
         other.predict(x, tasks), shift + scale * made.predict(x, tasks), rtol=1e-3, atol=1e-2
     )
@@ -447,11 +446,7 @@ def test_rows_are_checked():
 
 @pytest.mark.parametrize(
     "made",
-    [
-        PrivateMultiTaskClassifier("prior"),
-        PrivateMultiTaskClassifier("mpmtl"),
-        MultiTaskClassifier(),
-    ],
+    [*map(PrivateMultiTaskClassifier, ("prior", "mpmtl")), MultiTaskClassifier()],
 )
 def test_linear_methods_refuse_several_classes(made):
     x, y, tasks = arrays(8, 3, "multiclass")

@@ -45,7 +45,7 @@ def test_other_models_take_steps_that_cannot_diverge():
 
 def test_many_tasks_take_turns_where_steps_are_many():
     many = tacit.data.from_arrays(
-        np.zeros((4000, 2)), np.tile([0.0, 1.0], 2000), np.repeat(np.arange(2000), 2)
+        np.zeros((6000, 2)), np.tile([0.0, 1.0], 3000), np.repeat(np.arange(2000), 3)
     )
     assert picked(many, "mlp").cohort == 0.5
     assert picked(many).cohort == 1.0  # few rounds: everybody is heard in all of them
