@@ -244,15 +244,18 @@ class Mixed(LinearMethod):
         size = d + (d * (d + 1) // 2 if board.stage == "information" else 0)
         main, moments = mean[:size] * unit, mean[size:]
         score, blur = main[-d:], (unit * noise) ** 2
+        doubt = blur
         if board.stage == "information":
             information = unflatten(main[:-d], d)
+            if not self.exact:
+                information, doubt = _believable(information, blur)
         else:  # as it was released before
             told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
             information = board["informations"].gather(0, told)[0]
         if self.exact:
             after |= self._newton(board, information, score)
         else:
-            after |= self._remembered(board, information, score, blur)
+            after |= self._remembered(board, information, score, blur, doubt)
             after |= self._believed(after)
         if len(moments):
             after |= self._varied(board, moments, noise)
@@ -272,9 +275,9 @@ class Mixed(LinearMethod):
         }
 
     def _remembered(
-        self, board: Board, information: Tensor, score: Tensor, blur: Tensor
+        self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
     ) -> dict[str, Tensor]:
-        """All releases about β so far."""
+        """All releases about β so far; `doubt` is the variance of what H is off."""
         told = board["told"]
         slot = torch.arange(HISTORY).to(told) == told
         fresh = board.stage == "information"
@@ -285,7 +288,7 @@ class Mixed(LinearMethod):
             "scores": (slot.unsqueeze(1), score),
             "informations": (slot.reshape(-1, 1, 1), information),
             "blur": (slot, blur),
-            "information blur": (slot, blur if fresh else before),
+            "information blur": (slot, doubt if fresh else before),
         }
         kept = {name: torch.where(at, value, board[name]) for name, (at, value) in new.items()}
         return kept | {"told": told + 1}
@@ -419,6 +422,21 @@ def _middle(votes: Tensor, noise: Tensor) -> Tensor:
     heard = heard + 1e-6 * best
     below = heard.cumsum(0) / heard.sum() < 0.5
     return LENGTHS.to(votes)[below.sum().clamp(max=len(votes) - 1).reshape(1)].reshape(())
+
+
+def _believable(information: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
+    """H with what rises out of the noise between columns, and the variance of what it is off.
+
+    Where columns are many for so few tasks, noise makes directions of H that are none. What columns
+    have to do with each other is shrunk to what exceeds the noise, which is known: with much noise
+    the diagonal is left, and later scores, at better points, make up for it.
+    """
+    beside = information - torch.diag(information.diagonal())
+    pairs = max(len(information) * (len(information) - 1), 1)
+    found = (beside**2).sum() / pairs
+    signal = (found - blur).clamp(min=0.0)
+    kept = signal / (signal + blur + 1e-30)
+    return information - (1 - kept) * beside, kept * blur
 
 
 def _shrunk(

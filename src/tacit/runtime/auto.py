@@ -118,6 +118,6 @@ def _auto(federation: Federation, model: MODEL_TYPES) -> tuple[Method, str]:
         return (Mixed(judged=True) if linear else SharedPrior()), columns
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     steady = PMTL(**STEADY)
-    if federation.units is not None:
+    if federation.units is not None and len(federation.units):
         steady = replace(steady, units="common")
     return steady, f"{rows}, model {name}"
