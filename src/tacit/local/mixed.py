@@ -89,6 +89,21 @@ def said(
     return found._replace(own=root @ found.own)
 
 
+def score(
+    rows: tuple[Tensor, Tensor, Tensor], own: list[int], beta: Tensor, root: Tensor
+) -> Tensor:
+    """XᵀV⁻¹(y − Xβ) of one task and nothing else: no product of all columns is needed for it."""
+    x, y, counts = rows
+    x, y = x * counts.unsqueeze(1), y * counts
+    return x.T @ _whitened(y - x @ beta, x[:, own] @ root)
+
+
+def _whitened(error: Tensor, z: Tensor) -> Tensor:
+    """V⁻¹e."""
+    eye = torch.eye(z.shape[1]).to(z)
+    return error - z @ (torch.linalg.inv(eye + z.T @ z) @ (z.T @ error))
+
+
 def _squared(
     x: Tensor, error: Tensor, counts: Tensor, z: Tensor, rest: Tensor, correction: Tensor,
     evenly: bool,
@@ -96,8 +111,12 @@ def _squared(
     effects = z.shape[1]
     eye, shapes = torch.eye(effects).to(z), basis(effects).to(z)
     middle = torch.linalg.inv(eye + z.T @ z)
-    white_x, white = x - z @ (middle @ (z.T @ x)), error - z @ (middle @ (z.T @ error))
-    toward, across = z.T @ white, z.T @ white_x
+    cross = z.T @ x
+    across = middle @ cross  # ZᵀV⁻¹X
+    information = x.T @ x - cross.T @ across
+    information_twice = information - across.T @ across  # XᵀV⁻²X
+    white = _whitened(error, z)
+    toward = z.T @ white
     about = eye - middle  # ZᵀV⁻¹Z: how much of v the rows tell
     twice = middle @ about  # ZᵀV⁻²Z
     trace = counts.sum() - 2 * about.trace() + (about @ about).trace()  # of V⁻²
@@ -107,10 +126,10 @@ def _squared(
     top = torch.cat([corner, side.unsqueeze(1)], dim=1)
     last = torch.cat([side, trace.reshape(1)]) * weight
     seen = toward.outer(toward) / rest + across @ correction @ across.T
-    squares = white @ white / rest + ((white_x @ correction) * white_x).sum()
+    squares = white @ white / rest + (correction * information_twice).sum()
     moments = torch.cat([torch.einsum("ab,iba->i", seen, shapes), (weight * squares).reshape(1)])
     equations = torch.cat([top, last.unsqueeze(0)])
-    return Said(x.T @ white_x, x.T @ white, equations, moments, toward)
+    return Said(information, x.T @ white, equations, moments, toward)
 
 
 def _by_quadrature(x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor) -> Said:

@@ -46,9 +46,9 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local import units
 from tacit.local.batches import Batches
-from tacit.local.bayes import average, bell, design, solve
+from tacit.local.bayes import average, bell, design, solve, solve_beside
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, said
+from tacit.local.mixed import Said, basis, said, score
 from tacit.methods.base import Board, State
 from tacit.methods.linear import LinearMethod
 from tacit.privacy.covariance import flatten, unflatten
@@ -195,16 +195,18 @@ class Mixed(LinearMethod):
     ) -> tuple[State, Tensor]:
         if board.stage in units.STAGES:
             return state, units.votes(board.stage, batches.x[0], board.tensors)
-        rows = design(batches, len(board["beta"]))
-        for_beta = self._said(model.kind, board, rows, "working ")
+        rows, own = design(batches, len(board["beta"])), self.own(len(board["beta"]))
+        if board.stage == "scores":
+            main = score(rows, own, board["beta"], board["working root"])
+            main = main / self._expected_length(board)
+        else:
+            main = _both(self._said(model.kind, board, rows, "working "))
         if board.stage == "lengths":
-            length = torch.linalg.vector_norm(_both(for_beta))
+            length = torch.linalg.vector_norm(main)
             vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
             return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
         if board.stage == "information":
-            main = _both(for_beta) / board["length"]
-        else:
-            main = for_beta.score / self._expected_length(board)
+            main = main / board["length"]
         if not self._tells_variances(model.kind, board.stage):
             return state, self._short(main, 1.0)
         about = self._said(model.kind, board, rows, "")
@@ -370,22 +372,28 @@ class Mixed(LinearMethod):
         # A column whose unit is too small must not look like one with large slopes.
         squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
         each = 1 / (1 + squares)
-        eye = torch.diag(torch.sqrt(each / (each * squares).sum().clamp(min=1e-9)))
+        spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
+        factors, strengths = torch.tensor(FACTORS).to(beta), torch.tensor(ALONE).to(beta)
+        slopes, chances = torch.tensor(OWN_SLOPES).to(beta).unbind(1)
         own = columns.T @ board["root"]
-        found = []
-        for factor, likely in zip(FACTORS, bell(len(FACTORS)).tolist(), strict=True):
-            for slope, chance in OWN_SLOPES:
-                # [d, d + r]: own effects beside small slopes of everything
-                root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-                w, evidence = solve(kind, rows, beta, root, board["rest"])
-                found.append((w, evidence + likely + math.log(chance)))
-        zero = torch.zeros_like(beta)
-        for strength in ALONE:
-            root = math.sqrt(strength) * eye
-            w, evidence = solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE)
-            found.append((w, evidence + math.log(BY_ITSELF / len(ALONE))))
-        weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
-        return weights, evidence
+        if kind == "regression":
+            w, evidence = solve_beside(rows, beta, own, spread, factors, slopes, board["rest"])
+        else:
+            # [d, d + r]: own effects beside small slopes of everything
+            roots = [
+                torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * torch.diag(spread)], dim=1)
+                for factor in FACTORS
+                for slope, _ in OWN_SLOPES
+            ]
+            found = [solve(kind, rows, beta, root, board["rest"]) for root in roots]
+            w, evidence = (torch.cat(side) for side in zip(*found, strict=True))
+        likely = (bell(len(FACTORS)).to(beta).unsqueeze(1) + chances.log()).flatten()
+        zero, root = torch.zeros_like(beta), torch.diag(spread)
+        alone, by_itself = solve(
+            kind, rows, zero, root, board["rest"], OWN_VARIANCE, ratio=strengths
+        )
+        unlikely = math.log(BY_ITSELF / len(ALONE))
+        return torch.cat([w, alone]), torch.cat([evidence + likely, by_itself + unlikely])
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
