@@ -71,60 +71,19 @@ def solve(
     root: Tensor,
     variance: Tensor,
     prior_rows: float = KNOWN,
-    ratio: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Most likely weights [s, d] under N(mean, rσ²RRᵀ) and logarithms of the evidence [s].
+    """Most likely weights [d] under N(mean, σ²RRᵀ) and the logarithm of the evidence.
 
-    One for each `ratio` r [s], which is 1 if none is given. σ² is about `variance`: its prior is
-    worth so many rows. R is [d, k], with any k.
+    σ² is about `variance`: its prior is worth so many rows. R is [d, k], with any k.
     """
     x, y, counts = rows
     x = x * counts.unsqueeze(1)
-    ratio = torch.ones(1).to(x) if ratio is None else ratio
+    ratio = torch.ones(1).to(x)
     if kind == "regression":
         u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, prior_rows, variance)
     else:
         u, evidence = _logistic(x @ root, x @ mean, y * counts, counts, ratio)
-    return mean + u @ root.T, evidence
-
-
-def solve_beside(
-    rows: tuple[Tensor, Tensor, Tensor],
-    mean: Tensor,
-    effects: Tensor,
-    spread: Tensor,
-    factors: Tensor,
-    slopes: Tensor,
-    variance: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """`solve` of a regression under N(mean, σ²(f·BBᵀ + s·D²)), for all factors f and slopes s.
-
-    B [d, r] are a few `effects`, D is diagonal: the `spread` [d] of slopes in all columns. Rows are
-    decomposed once for each s, and each f is then a system of r equations:
-
-        V = I + s·XD²Xᵀ + f·ZZᵀ with Z = XB;   u = f(I + f·ZᵀV₀⁻¹Z)⁻¹ZᵀV₀⁻¹e with V₀ = V at f = 0
-
-    Weights [f·s, d] and logarithms of the evidence [f·s].
-    """
-    x, y, counts = rows
-    x = x * counts.unsqueeze(1)
-    z, error = x * spread, y * counts - x @ mean
-    told = torch.cat([error.unsqueeze(1), x @ effects], dim=1)
-    kernel, known, products = z.T @ z, z.T @ told, told.T @ told
-    slope, factor = slopes[:, None, None], factors[:, None, None, None]
-    eye, few = torch.eye(len(mean)).to(x), torch.eye(effects.shape[1]).to(x)
-    large = torch.linalg.cholesky_ex(eye + slope * kernel)[0]
-    solved = torch.cholesky_solve(known.expand(len(slopes), -1, -1), large)
-    left = products - slope * (known.T @ solved)  # (e, Z)ᵀV₀⁻¹(e, Z)
-    toward, about = left[:, 1:, :1], left[:, 1:, 1:]
-    small = torch.linalg.cholesky_ex(few + factor * about)[0]
-    u = factor * torch.cholesky_solve(toward.expand(len(factors), -1, -1, -1), small)
-    quad = left[:, 0, 0] - (toward * u).sum((-2, -1))
-    logdet = _logdet(large) + _logdet(small)
-    own = effects @ u
-    other = spread.unsqueeze(1) * slope * (solved[:, :, :1] - solved[:, :, 1:] @ u)
-    evidence = _evidence(logdet, quad, (error * error).sum(), counts, KNOWN, variance)
-    return mean + (own + other)[..., 0].flatten(0, 1), evidence.flatten()
+    return mean + root @ u[0], evidence[0]
 
 
 def average(weights: Tensor, evidence: Tensor) -> Tensor:
@@ -157,15 +116,15 @@ def _squared(
     total = (error * error).sum()
     quad = explained if n <= d else total - ratio * explained
     u = ratio[:, None] * (inverse @ z if n <= d else inverse)
-    return u, _evidence(_logdet(factor), quad, total, counts, prior_rows, variance)
+    return u, evidence_of(logdet_of(factor), quad, total, counts, prior_rows, variance)
 
 
-def _logdet(factor: Tensor) -> Tensor:
+def logdet_of(factor: Tensor) -> Tensor:
     """Of matrices with these Cholesky factors [.., d, d]."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
 
 
-def _evidence(
+def evidence_of(
     logdet: Tensor,
     quad: Tensor,
     total: Tensor,
@@ -213,7 +172,7 @@ def _logistic(
         best = objective(tried).argmin(dim=0)
         u = u - lengths[best][:, None] * step
     factor = torch.linalg.cholesky_ex(curvature(u))[0]
-    logdet = _logdet(factor) + z.shape[1] * torch.log(ratio)
+    logdet = logdet_of(factor) + z.shape[1] * torch.log(ratio)
     return u if back is None else u @ back.T, -objective(u) - 0.5 * logdet
 
 

@@ -81,12 +81,36 @@ def said(
     x, y = x * counts.unsqueeze(1), y * counts
     z = x[:, own] @ root
     if kind == "regression":
-        error, most = y - x @ beta, limit * torch.sqrt(rest * (1 + (z * z).sum(1)))
-        error = torch.maximum(torch.minimum(error, most), -most)
+        error = _limited(y - x @ beta, z, rest, limit)
         found = _squared(x, error, counts, z, rest, correction, evenly)
     else:
         found = _by_quadrature(x, y, counts, z, x @ beta)
     return found._replace(own=root @ found.own)
+
+
+def own_effects(
+    kind: Kind,
+    rows: tuple[Tensor, Tensor, Tensor],
+    own: list[int],
+    beta: Tensor,
+    root: Tensor,
+    rest: Tensor,
+    *,
+    limit: float = math.inf,
+) -> Tensor:
+    """The expected own effects b [r] alone: of what is `said`, all that a task keeps to itself."""
+    if kind != "regression":
+        return said(kind, rows, own, beta, root, rest, torch.zeros_like(beta)).own
+    x, y, counts = rows
+    z = (x[:, own] * counts.unsqueeze(1)) @ root
+    error = _limited((y - x @ beta) * counts, z, rest, limit)
+    return root @ (z.T @ _whitened(error, z))
+
+
+def _limited(error: Tensor, z: Tensor, rest: Tensor, limit: float) -> Tensor:
+    """Residuals of at most so many standard deviations."""
+    most = limit * torch.sqrt(rest * (1 + (z * z).sum(1)))
+    return torch.maximum(torch.minimum(error, most), -most)
 
 
 def score(

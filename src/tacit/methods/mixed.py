@@ -46,9 +46,10 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local import units
 from tacit.local.batches import Batches
-from tacit.local.bayes import average, bell, design, solve, solve_beside
+from tacit.local.bayes import average, bell, design, solve
+from tacit.local.beliefs import beliefs
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, said, score
+from tacit.local.mixed import Said, basis, own_effects, said, score
 from tacit.methods.base import Board, State
 from tacit.methods.linear import LinearMethod
 from tacit.privacy.covariance import flatten, unflatten
@@ -149,6 +150,10 @@ class Mixed(LinearMethod):
         scaling = (0.4 + 0.4 * few,) * 2 if self.columns else ()
         after = rounds - len(scaling) - 2
         return (*scaling, 0.2 + 0.3 * few, 1.0, *(0.8,) * after)
+
+    def workspace(self, rows: int, size: int) -> int:
+        """A few matrices of rows and of columns: little, so that chunks are large."""
+        return 4 * (rows + size) * size
 
     def own(self, size: int) -> list[int]:
         """The columns of z: slopes, then the intercept."""
@@ -353,7 +358,10 @@ class Mixed(LinearMethod):
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         rows, beta = design(batches, len(board["beta"])), board["beta"]
         columns = torch.eye(len(beta)).to(beta)[self.own(len(beta))]
-        own = self._said(model.kind, board, rows, "").own
+        own = own_effects(
+            model.kind, rows, self.own(len(beta)), beta, board["root"], board["rest"],
+            limit=math.inf if self.exact else OUTLYING,
+        )  # fmt: skip
         w = beta + own @ columns
         if not self.exact:
             rows = _without_outliers(model.kind, rows, beta, board["rest"])
@@ -373,27 +381,29 @@ class Mixed(LinearMethod):
         squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
         each = 1 / (1 + squares)
         spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
-        factors, strengths = torch.tensor(FACTORS).to(beta), torch.tensor(ALONE).to(beta)
-        slopes, chances = torch.tensor(OWN_SLOPES).to(beta).unbind(1)
         own = columns.T @ board["root"]
+        slopes, chances = zip(*OWN_SLOPES, strict=True)
+        beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
+        by_itself = torch.full((len(ALONE),), BY_ITSELF / len(ALONE), dtype=beta.dtype).log()
+        likely = torch.cat([beside.flatten(), by_itself]).to(beta)
         if kind == "regression":
-            w, evidence = solve_beside(rows, beta, own, spread, factors, slopes, board["rest"])
-        else:
-            # [d, d + r]: own effects beside small slopes of everything
-            roots = [
-                torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * torch.diag(spread)], dim=1)
-                for factor in FACTORS
-                for slope, _ in OWN_SLOPES
-            ]
-            found = [solve(kind, rows, beta, root, board["rest"]) for root in roots]
-            w, evidence = (torch.cat(side) for side in zip(*found, strict=True))
-        likely = (bell(len(FACTORS)).to(beta).unsqueeze(1) + chances.log()).flatten()
-        zero, root = torch.zeros_like(beta), torch.diag(spread)
-        alone, by_itself = solve(
-            kind, rows, zero, root, board["rest"], OWN_VARIANCE, ratio=strengths
-        )
-        unlikely = math.log(BY_ITSELF / len(ALONE))
-        return torch.cat([w, alone]), torch.cat([evidence + likely, by_itself + unlikely])
+            weights, evidence = beliefs(
+                rows, beta, own, spread, board["rest"],
+                factors=FACTORS, slopes=slopes, alone=ALONE, alone_rows=OWN_VARIANCE,
+            )  # fmt: skip
+            return weights, evidence + likely
+        eye, found = torch.diag(spread), []
+        for factor in FACTORS:
+            for slope in slopes:
+                # [d, d + r]: own effects beside small slopes of everything
+                root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
+                found.append(solve(kind, rows, beta, root, board["rest"]))
+        zero = torch.zeros_like(beta)
+        for strength in ALONE:
+            root = math.sqrt(strength) * eye
+            found.append(solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE))
+        weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
+        return weights, evidence + likely
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]

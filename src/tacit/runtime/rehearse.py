@@ -13,6 +13,7 @@ from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.units import STAGES
 from tacit.methods.base import Method, OnBillboard
+from tacit.runtime.votes import known_units
 
 if TYPE_CHECKING:
     from tacit.runtime.simulate import Simulation
@@ -38,7 +39,7 @@ def contribution(simulation: Simulation, stage: str) -> int:
         torch.full((2, method.steps, 2), 0.5, device=device),
     )
     if stage in STAGES:
-        blank = simulation.known_units(torch.zeros(2, dtype=torch.int64, device=device))
+        blank = known_units(federation, torch.zeros(2, dtype=torch.int64, device=device))
     stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
     public, keys = simulation._public(simulation.board), torch.zeros_like(federation.keys[:1])
     holds = simulation._holds[:1].expand(2, -1)

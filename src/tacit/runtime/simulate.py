@@ -37,6 +37,7 @@ from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, heads_of
 from tacit.runtime.store import Store
+from tacit.runtime.votes import by_places, collect_votes, known_units
 
 CURVE_POINTS = 20
 CURVE_TASKS = 1000
@@ -262,10 +263,16 @@ class Simulation:
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
         """Have the cohort train, and hand on what it contributes."""
+        if collection is not None and self._voting(board) and by_places(self.channel):
+            return collect_votes(self, board.round, public, cohort, collection)
         for chunk, states, contributions in self.trained(board, public, cohort):
             if collection is not None:
                 collection.add(contributions, chunk.filled, len(chunk.tasks))
             self.store.put(chunk.tasks, states)
+
+    def _voting(self, board: Board) -> bool:
+        """Whether units are being chosen in this round."""
+        return self.stage_at(board.round) in units.STAGES
 
     def trained(
         self, board: Board, public: Public, cohort: Tensor
@@ -278,11 +285,11 @@ class Simulation:
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         clients = self._clients[self.stage_at(board.round)]
-        voting = self.stage_at(board.round) in units.STAGES
+        voting = self._voting(board)
         for chunk in self.chunks(cohort, train, 1 if voting else method.rows):
             some = chunk.filled
             if voting:
-                batches = self.known_units(some)
+                batches = known_units(self.federation, some)
             elif method.rows is None:
                 batches = all_rows(train, some, chunk.width, method.steps)
             else:
@@ -308,13 +315,6 @@ class Simulation:
         sound = sound.unsqueeze(1)
         kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
         return kept, torch.where(sound, values[-1], torch.nan)
-
-    def known_units(self, tasks: Tensor) -> Batches:
-        """While units are being chosen, a task's rows are its columns: their centre and spread."""
-        own = self.federation.units
-        assert own is not None
-        x = torch.stack([own.centre[tasks], own.spread[tasks]], dim=2).unsqueeze(1)
-        return Batches(x, x[..., 0], torch.ones_like(x[..., 0]))
 
     def _in_units(self) -> None:
         """Rows in common units, as soon as those are on the billboard."""
