@@ -39,8 +39,10 @@ class Shared(NamedTuple):
         kernel, known = (z @ z.T, vectors) if n <= d else (z.T @ z, z.T @ vectors)
         eye = torch.eye(len(kernel)).to(z)
         factor = torch.linalg.cholesky_ex(eye + strength * kernel)[0]
-        solved = torch.cholesky_solve(known.expand(len(strengths), -1, -1), factor)
-        products = known.T @ solved
+        known = known.expand(len(strengths), -1, -1)
+        half = torch.linalg.solve_triangular(factor, known, upper=False)
+        solved = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+        products = half.mT @ half
         if n <= d:
             return cls(z.T @ solved, products, logdet_of(factor))
         left = vectors.T @ vectors - strength * products

@@ -116,10 +116,24 @@ def _limited(error: Tensor, z: Tensor, rest: Tensor, limit: float) -> Tensor:
 def score(
     rows: tuple[Tensor, Tensor, Tensor], own: list[int], beta: Tensor, root: Tensor
 ) -> Tensor:
-    """XᵀV⁻¹(y − Xβ) of one task and nothing else: no product of all columns is needed for it."""
+    """XᵀV⁻¹(y − Xβ) [d] alone of what is `said` in a regression: it needs least work."""
     x, y, counts = rows
     x, y = x * counts.unsqueeze(1), y * counts
     return x.T @ _whitened(y - x @ beta, x[:, own] @ root)
+
+
+def information(rows: tuple[Tensor, Tensor, Tensor], own: list[int], root: Tensor) -> Tensor:
+    """XᵀV⁻¹X [d, d] alone, likewise."""
+    x, _, counts = rows
+    x = x * counts.unsqueeze(1)
+    return _information(x, x[:, own] @ root)[0]
+
+
+def _information(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """XᵀV⁻¹X, ZᵀV⁻¹X and (I + ZᵀZ)⁻¹."""
+    cross, middle = z.T @ x, torch.linalg.inv(torch.eye(z.shape[1]).to(z) + z.T @ z)
+    across = middle @ cross
+    return x.T @ x - cross.T @ across, across, middle
 
 
 def _whitened(error: Tensor, z: Tensor) -> Tensor:
@@ -134,11 +148,8 @@ def _squared(
 ) -> Said:  # fmt: skip
     effects = z.shape[1]
     eye, shapes = torch.eye(effects).to(z), basis(effects).to(z)
-    middle = torch.linalg.inv(eye + z.T @ z)
-    cross = z.T @ x
-    across = middle @ cross  # ZᵀV⁻¹X
-    information = x.T @ x - cross.T @ across
-    information_twice = information - across.T @ across  # XᵀV⁻²X
+    known, across, middle = _information(x, z)
+    known_twice = known - across.T @ across  # XᵀV⁻²X
     white = _whitened(error, z)
     toward = z.T @ white
     about = eye - middle  # ZᵀV⁻¹Z: how much of v the rows tell
@@ -150,10 +161,10 @@ def _squared(
     top = torch.cat([corner, side.unsqueeze(1)], dim=1)
     last = torch.cat([side, trace.reshape(1)]) * weight
     seen = toward.outer(toward) / rest + across @ correction @ across.T
-    squares = white @ white / rest + (correction * information_twice).sum()
+    squares = white @ white / rest + (correction * known_twice).sum()
     moments = torch.cat([torch.einsum("ab,iba->i", seen, shapes), (weight * squares).reshape(1)])
     equations = torch.cat([top, last.unsqueeze(0)])
-    return Said(information, x.T @ white, equations, moments, toward)
+    return Said(known, x.T @ white, equations, moments, toward)
 
 
 def _by_quadrature(x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor) -> Said:

@@ -49,7 +49,7 @@ from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, solve
 from tacit.local.beliefs import beliefs
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, own_effects, said, score
+from tacit.local.mixed import Said, basis, information, own_effects, said, score
 from tacit.methods.base import Board, State
 from tacit.methods.linear import LinearMethod
 from tacit.privacy.covariance import flatten, unflatten
@@ -153,7 +153,7 @@ class Mixed(LinearMethod):
 
     def workspace(self, rows: int, size: int) -> int:
         """A few matrices of rows and of columns: little, so that chunks are large."""
-        return 4 * (rows + size) * size
+        return 8 * (rows + size) * size
 
     def own(self, size: int) -> list[int]:
         """The columns of z: slopes, then the intercept."""
@@ -200,18 +200,14 @@ class Mixed(LinearMethod):
     ) -> tuple[State, Tensor]:
         if board.stage in units.STAGES:
             return state, units.votes(board.stage, batches.x[0], board.tensors)
-        rows, own = design(batches, len(board["beta"])), self.own(len(board["beta"]))
-        if board.stage == "scores":
-            main = score(rows, own, board["beta"], board["working root"])
-            main = main / self._expected_length(board)
-        else:
-            main = _both(self._said(model.kind, board, rows, "working "))
+        rows = design(batches, len(board["beta"]))
+        main = self._about_beta(model.kind, board, rows)
         if board.stage == "lengths":
             length = torch.linalg.vector_norm(main)
             vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
             return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
-        if board.stage == "information":
-            main = main / board["length"]
+        scores = board.stage == "scores"
+        main = main / (self._expected_length(board) if scores else board["length"])
         if not self._tells_variances(model.kind, board.stage):
             return state, self._short(main, 1.0)
         about = self._said(model.kind, board, rows, "")
@@ -219,6 +215,16 @@ class Mixed(LinearMethod):
         moments = moments / (MOMENTS_BOUND * math.sqrt(len(about.moments)))
         parts = (main, 1 - MOMENTS_SHARE), (moments, MOMENTS_SHARE)
         return state, torch.cat([self._short(part, share) for part, share in parts])
+
+    def _about_beta(self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Information and score, or the score alone, with the variances that H is released with."""
+        if self.exact or kind != "regression":
+            return _both(self._said(kind, board, rows, "working "))
+        own, root = self.own(len(board["beta"])), board["working root"]
+        found = score(rows, own, board["beta"], root)
+        if board.stage == "scores":
+            return found
+        return torch.cat([flatten(information(rows, own, root)), found])
 
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
