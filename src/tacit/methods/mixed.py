@@ -46,8 +46,9 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, solve
+from tacit.local.beliefs import beliefs
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, said
+from tacit.local.mixed import Said, basis, information, own_effects, said, score
 from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod
 from tacit.privacy.covariance import flatten, unflatten
@@ -145,6 +146,10 @@ class Mixed(LinearMethod):
         few = min(1.0, 300 / max(tasks, 1))
         return (0.2 + 0.3 * few, 1.0, *(0.8,) * (rounds - 2))
 
+    def workspace(self, rows: int, size: int) -> int:
+        """A few matrices of rows and of columns: little, so that chunks are large."""
+        return 8 * (rows + size) * size
+
     def own(self, size: int) -> list[int]:
         """The columns of z: slopes, then the intercept."""
         slopes = [int(each) for each in self.slopes.split(",") if each.strip()]
@@ -188,15 +193,13 @@ class Mixed(LinearMethod):
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
         rows = design(batches, len(board["beta"]))
-        for_beta = self._said(model.kind, board, rows, "working ")
+        main = self._about_beta(model.kind, board, rows)
         if board.stage == "lengths":
-            length = torch.linalg.vector_norm(_both(for_beta))
+            length = torch.linalg.vector_norm(main)
             vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
             return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
-        if board.stage == "information":
-            main = _both(for_beta) / board["length"]
-        else:
-            main = for_beta.score / self._expected_length(board)
+        scores = board.stage == "scores"
+        main = main / (self._expected_length(board) if scores else board["length"])
         if not self._tells_variances(model.kind, board.stage):
             return state, self._short(main, 1.0)
         about = self._said(model.kind, board, rows, "")
@@ -204,6 +207,16 @@ class Mixed(LinearMethod):
         moments = moments / (MOMENTS_BOUND * math.sqrt(len(about.moments)))
         parts = (main, 1 - MOMENTS_SHARE), (moments, MOMENTS_SHARE)
         return state, torch.cat([self._short(part, share) for part, share in parts])
+
+    def _about_beta(self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Information and score, or the score alone, with the variances that H is released with."""
+        if self.exact or kind != "regression":
+            return _both(self._said(kind, board, rows, "working "))
+        own, root = self.own(len(board["beta"])), board["working root"]
+        found = score(rows, own, board["beta"], root)
+        if board.stage == "scores":
+            return found
+        return torch.cat([flatten(information(rows, own, root)), found])
 
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
@@ -344,7 +357,10 @@ class Mixed(LinearMethod):
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         rows, beta = design(batches, len(board["beta"])), board["beta"]
         columns = torch.eye(len(beta)).to(beta)[self.own(len(beta))]
-        own = self._said(model.kind, board, rows, "").own
+        own = own_effects(
+            model.kind, rows, self.own(len(beta)), beta, board["root"], board["rest"],
+            limit=math.inf if self.exact else OUTLYING,
+        )  # fmt: skip
         w = beta + own @ columns
         judged = not self.exact if self.judged is None else self.judged
         if judged:
@@ -364,22 +380,30 @@ class Mixed(LinearMethod):
         # A column whose unit is too small must not look like one with large slopes.
         squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
         each = 1 / (1 + squares)
-        eye = torch.diag(torch.sqrt(each / (each * squares).sum().clamp(min=1e-9)))
+        spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
         own = columns.T @ board["root"]
-        found = []
-        for factor, likely in zip(FACTORS, bell(len(FACTORS)).tolist(), strict=True):
-            for slope, chance in OWN_SLOPES:
+        slopes, chances = zip(*OWN_SLOPES, strict=True)
+        beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
+        by_itself = torch.full((len(ALONE),), BY_ITSELF / len(ALONE), dtype=beta.dtype).log()
+        likely = torch.cat([beside.flatten(), by_itself]).to(beta)
+        if kind == "regression":
+            weights, evidence = beliefs(
+                rows, beta, own, spread, board["rest"],
+                factors=FACTORS, slopes=slopes, alone=ALONE, alone_rows=OWN_VARIANCE,
+            )  # fmt: skip
+            return weights, evidence + likely
+        eye, found = torch.diag(spread), []
+        for factor in FACTORS:
+            for slope in slopes:
                 # [d, d + r]: own effects beside small slopes of everything
                 root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-                w, evidence = solve(kind, rows, beta, root, board["rest"])
-                found.append((w, evidence + likely + math.log(chance)))
+                found.append(solve(kind, rows, beta, root, board["rest"]))
         zero = torch.zeros_like(beta)
         for strength in ALONE:
             root = math.sqrt(strength) * eye
-            w, evidence = solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE)
-            found.append((w, evidence + math.log(BY_ITSELF / len(ALONE))))
+            found.append(solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE))
         weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
-        return weights, evidence
+        return weights, evidence + likely
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
