@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tacit.federation import Federation, Kind
     from tacit.privacy import Privacy
 
-Units = Literal["own", "common"]
+Units = Literal["own", "common", "none"]
 State = dict[str, Tensor]
 """What one task keeps between rounds; flat tensors of fixed size."""
 
@@ -213,7 +213,10 @@ class OnBillboard(Method):
 
     @property
     def units(self) -> Units:
-        """Whether columns stay in each task's own units, or a run first votes for common ones."""
+        """Whether columns stay in each task's own units, or a run first votes for common ones.
+
+        "none": as if those votes had drowned in noise, which spares them.
+        """
         return "own"
 
     @property

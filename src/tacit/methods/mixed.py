@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -90,7 +90,26 @@ OWN_VARIANCE = 0.5
 """How many rows the published σ² is worth to such a model."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
-EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
+EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
+"""Rounds about β; more of them where scores at better points make up for what H does not tell."""
+LOUD = 6.5
+"""The noise of a release at ε = 1, about, in clips."""
+VOTES_DROWN, MATRIX_DROWNS = 0.1, 0.5
+"""With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
+TRACE_SHARE = 0.15
+"""Part of a release for the trace of H, where that stands for all of it."""
+UNLIKE = 0.3
+"""How far H is then from a multiple of the identity, about, over its diagonal."""
+
+
+class Part(NamedTuple):
+    """Some of the numbers of a release."""
+
+    size: int
+    unit: Tensor
+    """The length that they are measured in."""
+    share: float
+    """The largest square of their length in the release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +123,10 @@ class Mixed(LinearMethod):
     where there is noise, because without noise the published variances are right."""
     tasks: int = 0
     """How many tasks there are; found by itself."""
+    whole: bool = True
+    """Whether H is released as a matrix, or only its trace; found by itself."""
+    units: Units = "common"
+    """What tasks share is lost where each scales by itself; "none" where votes would drown."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +138,18 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        return replace(self, tasks=len(federation), clip=math.inf if privacy is None else 1.0)
+        tasks = len(federation)
+        if privacy is None:
+            return replace(self, tasks=tasks, clip=math.inf)
+        # About the noise in a number of a release, from public facts.
+        noise = (LOUD / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
+        d = math.prod(federation.input_shape) + 1
+        votes = 0 if federation.units is None else 2 * len(federation.units)
+        drown = noise * math.sqrt(votes) > VOTES_DROWN
+        return replace(
+            self, tasks=tasks, clip=1.0, whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,
+            units="none" if drown else self.units,
+        )  # fmt: skip
 
     @property
     def exact(self) -> bool:
@@ -123,13 +157,10 @@ class Mixed(LinearMethod):
         return math.isinf(self.clip)
 
     @property
-    def units(self) -> Units:
-        """What tasks share is lost where each scales by itself."""
-        return "common"
-
-    @property
     def usual_rounds(self) -> int:
-        return EXACT_ROUNDS if self.exact else 1 + PRIVATE_ROUNDS
+        if self.exact:
+            return EXACT_ROUNDS
+        return 1 + PRIVATE_ROUNDS + (0 if self.whole else MORE_SCORES)
 
     def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
         before = () if self.exact else ("lengths",)
@@ -195,28 +226,51 @@ class Mixed(LinearMethod):
         rows = design(batches, len(board["beta"]))
         main = self._about_beta(model.kind, board, rows)
         if board.stage == "lengths":
-            length = torch.linalg.vector_norm(main)
+            length = torch.linalg.vector_norm(main) if self.whole else main[0]
             vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
             return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
-        scores = board.stage == "scores"
-        main = main / (self._expected_length(board) if scores else board["length"])
-        if not self._tells_variances(model.kind, board.stage):
-            return state, self._short(main, 1.0)
-        about = self._said(model.kind, board, rows, "")
-        moments = torch.cat([about.equations.reshape(-1), about.moments])
-        moments = moments / (MOMENTS_BOUND * math.sqrt(len(about.moments)))
-        parts = (main, 1 - MOMENTS_SHARE), (moments, MOMENTS_SHARE)
-        return state, torch.cat([self._short(part, share) for part, share in parts])
+        moments = main[:0]
+        if self._tells_variances(model.kind, board.stage):
+            about = self._said(model.kind, board, rows, "")
+            moments = torch.cat([about.equations.reshape(-1), about.moments])
+        parts = self._parts(board, len(moments))
+        values = torch.cat([main, moments]).split([part.size for part in parts])
+        return state, torch.cat([self._short(*pair) for pair in zip(values, parts, strict=True)])
+
+    def _parts(self, board: Board, moments: int) -> list[Part]:
+        """What a release is made of, with so many numbers about the variances."""
+        d, share = len(board["beta"]), 1 - MOMENTS_SHARE if moments else 1.0
+        if board.stage == "scores":
+            parts = [Part(d, self._expected_length(board), share)]
+        elif self.whole:
+            parts = [Part(d * (d + 1) // 2 + d, board["length"], share)]
+        else:
+            expected = LONGER * torch.sqrt(board["working rest"] * board["length"])
+            parts = [
+                Part(1, board["length"], TRACE_SHARE * share),
+                Part(d, expected, (1 - TRACE_SHARE) * share),
+            ]
+        if moments:
+            unit = torch.full_like(board["length"], MOMENTS_BOUND * math.sqrt(_equations(moments)))
+            parts.append(Part(moments, unit, MOMENTS_SHARE))
+        if not self.exact:
+            return parts
+        return [part._replace(unit=torch.ones_like(part.unit), share=1.0) for part in parts]
 
     def _about_beta(self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Information and score, or the score alone, with the variances that H is released with."""
         if self.exact or kind != "regression":
-            return _both(self._said(kind, board, rows, "working "))
+            told = self._said(kind, board, rows, "working ")
+            return self._both(told.information, told.score)
         own, root = self.own(len(board["beta"])), board["working root"]
         found = score(rows, own, board["beta"], root)
         if board.stage == "scores":
             return found
-        return torch.cat([flatten(information(rows, own, root)), found])
+        return self._both(information(rows, own, root), found)
+
+    def _both(self, information: Tensor, score: Tensor) -> Tensor:
+        told = flatten(information) if self.whole else information.trace().reshape(1)
+        return torch.cat([told, score])
 
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
@@ -233,12 +287,12 @@ class Mixed(LinearMethod):
         """While β is zero, residuals hold all that β explains: too much to be told apart."""
         return self.exact or kind != "regression" or stage == "scores"
 
-    def _short(self, part: Tensor, share: float) -> Tensor:
+    def _short(self, value: Tensor, part: Part) -> Tensor:
         """At most as long as its share of the release allows."""
         if self.exact:
-            return part
-        length = torch.linalg.vector_norm(part)
-        return part * (math.sqrt(share) / length.clamp(min=1.0))
+            return value
+        length = torch.linalg.vector_norm(value / part.unit)
+        return value * (math.sqrt(part.share) / (part.unit * length.clamp(min=1.0)))
 
     def _expected_length(self, board: Board) -> Tensor:
         mean = board["information"].trace().clamp(min=1e-9)
@@ -250,28 +304,32 @@ class Mixed(LinearMethod):
         if board.stage == "lengths":
             return after | {"length": _middle(mean, noise)}
         d = len(board["beta"])
-        kind_tells = len(mean) not in (d, d + d * (d + 1) // 2)
-        share = 1 - MOMENTS_SHARE if kind_tells and not self.exact else 1.0
-        unit = board["length"] if board.stage == "information" else self._expected_length(board)
-        unit = torch.ones_like(unit) if self.exact else unit / math.sqrt(share)
-        size = d + (d * (d + 1) // 2 if board.stage == "information" else 0)
-        main, moments = mean[:size] * unit, mean[size:]
-        score, blur = main[-d:], (unit * noise) ** 2
+        first = sum(part.size for part in self._parts(board, 0))
+        parts = self._parts(board, len(mean) - first)
+        units = [part.unit / math.sqrt(part.share) for part in parts]
+        values = mean.split([part.size for part in parts])
+        values = [value * unit for value, unit in zip(values, units, strict=True)]
+        main, moments = torch.cat(values)[:first], torch.cat(values)[first:]
+        last = len(parts) - 1 - (len(moments) > 0)
+        score, blur = main[-d:], (units[last] * noise) ** 2
         doubt = blur
-        if board.stage == "information":
+        if board.stage == "scores":  # as it was released before
+            told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
+            information = board["informations"].gather(0, told)[0]
+        elif self.whole:
             information = unflatten(main[:-d], d)
             if not self.exact:
                 information, doubt = _believable(information, blur)
-        else:  # as it was released before
-            told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
-            information = board["informations"].gather(0, told)[0]
+        else:
+            each = main[0].clamp(min=board["length"] / 10) / d
+            information, doubt = each * torch.eye(d).to(each), (UNLIKE * each) ** 2
         if self.exact:
             after |= self._newton(board, information, score)
         else:
             after |= self._remembered(board, information, score, blur, doubt)
             after |= self._believed(after)
         if len(moments):
-            after |= self._varied(board, moments, noise)
+            after |= self._varied(board, moments, noise * units[-1])
         if self.exact or (len(moments) and board.stage == "information"):
             after |= {"working root": after["root"], "working rest": after["rest"]}
         return after
@@ -335,14 +393,11 @@ class Mixed(LinearMethod):
         noisy = covariance / board["working rest"] - learnt
         return found | {"correction": learnt - noisy}
 
-    def _varied(self, board: Board, told: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    def _varied(self, board: Board, told: Tensor, blur: Tensor) -> dict[str, Tensor]:
         """Variances from the moments that tasks told: their equations, with a ridge for noise."""
         effects = len(board["root"])
         shapes = basis(effects).to(told)
-        numbers = len(shapes) + (len(told) > len(shapes) ** 2 + len(shapes))
-        unit = MOMENTS_BOUND * math.sqrt(numbers)
-        blur = noise * (0.0 if self.exact else unit / math.sqrt(MOMENTS_SHARE)) + 1e-9
-        told = told * unit if self.exact else told * (unit / math.sqrt(MOMENTS_SHARE))
+        numbers, blur = _equations(len(told)), blur + 1e-9
         equations, moments = told[: numbers**2].reshape(numbers, numbers), told[numbers**2 :]
         present = torch.cat([torch.einsum("iaa->i", shapes), moments.new_ones(1)])[:numbers]
         eye = torch.eye(numbers).to(told)
@@ -409,8 +464,9 @@ class Mixed(LinearMethod):
         return state["w"]
 
 
-def _both(found: Said) -> Tensor:
-    return torch.cat([flatten(found.information), found.score])
+def _equations(numbers: int) -> int:
+    """How many variances so many numbers tell of: a matrix and a vector."""
+    return round((math.sqrt(1 + 4 * numbers) - 1) / 2)
 
 
 def _without_outliers(

@@ -74,6 +74,8 @@ class Simulation:
         *,
         trace: bool = True,
     ) -> None:
+        self._votes = votes = Votes.of(method, federation)
+        federation = votes.before(federation)
         self.federation, self.method, self.model = federation, method, model
         self.channel, self.store, self.rounds = channel, store, rounds
         self.device, self.randomness, self._server = device, randomness, server
@@ -82,7 +84,6 @@ class Simulation:
         if relation is not None:
             self._places = relation.places
         self._holds, self._per_holder = heads_of(federation, method, model, device)
-        self._votes = votes = Votes.of(method, federation)
         start = server.start(first_board(method, model, relation))
         self.board = Board(start | votes.blank(model.start))
         self.curve: list[dict[str, Any]] = []

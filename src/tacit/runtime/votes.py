@@ -44,6 +44,8 @@ class Votes:
     """Who votes on what: nobody, where there are no columns."""
 
     columns: int
+    spared: bool
+    """Nobody votes, because noise would drown the votes; then nobody knows common units."""
     clip: float
     """Votes have length one at most, and are measured in clips as all contributions are."""
 
@@ -51,8 +53,9 @@ class Votes:
     def of(cls, method: Method, federation: Federation) -> Votes:
         asked = isinstance(method, OnBillboard) and method.units == "common"
         columns = 0 if federation.units is None or not asked else len(federation.units)
+        spared = isinstance(method, OnBillboard) and method.units == "none"
         clip = method.clip if isinstance(method, OnBillboard) else 1.0
-        return cls(columns, clip if math.isfinite(clip) else 1.0)
+        return cls(columns, spared, clip if math.isfinite(clip) else 1.0)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -125,6 +128,13 @@ class Votes:
     def kept(self, board: Board) -> dict[str, Tensor]:
         """What stays on the billboard after the votes."""
         return {name: board[name] for name in self._names}
+
+    def before(self, federation: Federation) -> Federation:
+        """The rows that a run begins with."""
+        if not self.spared or federation.units is None:
+            return federation
+        unknown = torch.full((len(federation.units),), torch.nan)
+        return in_common_units(federation, unknown, unknown)
 
     def applied(self, federation: Federation, board: Board) -> Federation:
         """The rows in the units on the billboard; once is enough."""
