@@ -94,7 +94,7 @@ EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
 """Rounds about β; more of them where scores at better points make up for what H does not tell."""
 LOUD = 6.5
 """The noise of a release at ε = 1, about, in clips."""
-VOTES_DROWN, MATRIX_DROWNS = 0.1, 0.5
+VOTES_DROWN, MATRIX_DROWNS = 0.11, 0.7
 """With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
 TRACE_SHARE = 0.15
 """Part of a release for the trace of H, where that stands for all of it."""
