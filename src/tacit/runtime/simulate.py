@@ -178,11 +178,11 @@ class Simulation:
         )
         train = self.federation.train
         for chunk in self.chunks(tasks, train, None):
-            batches, places = all_rows(train, chunk.filled, chunk.width), self._places[chunk.filled]
-            before = self.store.take(chunk.filled, self._newcomers(public, places))
-            with threads_for(self.in_flight(chunk), len(chunk.filled)):
-                after = settle(public, (before, batches, places))
-            after, _ = self._sound(chunk, before, after)
+            some, places = chunk.filled, self._places[chunk.filled]
+            with threads_for(self.in_flight(chunk), len(some)):
+                before = self.store.take(some, self._newcomers(public, places))
+                after = settle(public, (before, all_rows(train, some, chunk.width), places))
+                after, _ = self._sound(chunk, before, after)
             yield chunk.tasks, self._first(chunk, after)
 
     @property
@@ -241,7 +241,8 @@ class Simulation:
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self.size_at(board.round)).to(self.device)
-        return Board(self._publish[stage](public, mean), board.round + 1)
+        with threads_for(mean.numel()):
+            return Board(self._publish[stage](public, mean), board.round + 1)
 
     def stage_at(self, round: int) -> str:
         """What this round is for; after the last round it is over, and nothing new begins."""
@@ -263,16 +264,14 @@ class Simulation:
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
         """Have the cohort train, and hand on what it contributes."""
-        if collection is not None and self._voting(board) and by_places(self.channel):
+        voting = self.stage_at(board.round) in units.STAGES
+        if voting and collection is not None and by_places(self.channel):
             return collect_votes(self, board.round, public, cohort, collection)
         for chunk, states, contributions in self.trained(board, public, cohort):
             if collection is not None:
-                collection.add(contributions, chunk.filled, len(chunk.tasks))
+                with threads_for(contributions.numel(), len(chunk.filled)):
+                    collection.add(contributions, chunk.filled, len(chunk.tasks))
             self.store.put(chunk.tasks, states)
-
-    def _voting(self, board: Board) -> bool:
-        """Whether units are being chosen in this round."""
-        return self.stage_at(board.round) in units.STAGES
 
     def trained(
         self, board: Board, public: Public, cohort: Tensor
@@ -285,21 +284,22 @@ class Simulation:
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         clients = self._clients[self.stage_at(board.round)]
-        voting = self._voting(board)
+        voting = self.stage_at(board.round) in units.STAGES
         for chunk in self.chunks(cohort, train, 1 if voting else method.rows):
             some = chunk.filled
-            if voting:
-                batches = known_units(self.federation, some)
-            elif method.rows is None:
-                batches = all_rows(train, some, chunk.width, method.steps)
-            else:
-                own = scramble(shuffle, keys[some])
-                batches = draw(train, some, method.steps, method.rows, own)
-            places, holds, own = self._places[some], self._holds[some], scramble(chance, keys[some])
-            states = self.store.take(some, self._newcomers(public, places))
             with threads_for(self.in_flight(chunk), len(some)):
+                if voting:
+                    batches = known_units(self.federation, some)
+                elif method.rows is None:
+                    batches = all_rows(train, some, chunk.width, method.steps)
+                else:
+                    own = scramble(shuffle, keys[some])
+                    batches = draw(train, some, method.steps, method.rows, own)
+                places, holds = self._places[some], self._holds[some]
+                own = scramble(chance, keys[some])
+                states = self.store.take(some, self._newcomers(public, places))
                 after, sent = clients(public, (states, batches, places, holds, own))
-            after, sent = self._sound(chunk, states, after, sent)
+                after, sent = self._sound(chunk, states, after, sent)
             yield chunk, self._first(chunk, after), sent
 
     def _sound(

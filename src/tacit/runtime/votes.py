@@ -16,6 +16,7 @@ from torch.func import vmap
 from tacit.federation import Federation
 from tacit.local import units
 from tacit.local.batches import Batches
+from tacit.local.threads import threads_for
 from tacit.privacy.bounds import Place
 from tacit.privacy.channel import Channel, Collection
 
@@ -44,4 +45,5 @@ def collect_votes(
     marks = vmap(partial(units.marks, simulation.stage_at(round)), in_dims=(0, None))
     for chunk in simulation.chunks(cohort, federation.train, 1):
         known = known_units(federation, chunk.filled).x[:, 0]
-        collection.add_marks(*marks(known, public[0]), size, len(chunk.tasks))
+        with threads_for(known.numel(), len(chunk.filled)):
+            collection.add_marks(*marks(known, public[0]), size, len(chunk.tasks))
