@@ -11,6 +11,7 @@ from scipy import optimize, stats
 
 import tacit
 from tacit import Privacy, TacitError
+from tacit.formula.run import coefficients
 from tacit.methods import Board, Mixed
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
@@ -141,12 +142,24 @@ def test_a_task_with_nothing_to_learn_from_others_loses_little():
 def test_units_are_in_the_ledger_and_in_the_promise():
     x, y, site = sites(50, 6)
     federation = tacit.data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.0)
-    run = tacit.train(federation, Mixed(), privacy=Privacy(epsilon=2.0), **RUN)
+    run = tacit.train(federation, Mixed(), privacy=Privacy(epsilon=4.0), **RUN)
     entries = run.simulation.channel.ledger.entries
     assert [entry["stage"] for entry in entries] == [
         "units", "places", "lengths", "information", "scores", "scores",
     ]  # fmt: skip
-    assert run.guarantee.releases == len(entries) and run.guarantee.epsilon <= 2.0
+    assert run.guarantee.releases == len(entries) and run.guarantee.epsilon <= 4.0
+
+
+def test_votes_that_would_drown_are_spared_and_that_is_said():
+    x, y, site = sites(50, 6)
+    federation = tacit.data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.0)
+    run = tacit.train(federation, Mixed(), privacy=Privacy(epsilon=0.5), **RUN)
+    stages = [entry["stage"] for entry in run.simulation.channel.ledger.entries]
+    assert stages == ["lengths", "information", *["scores"] * 4]
+    assert any("keeps its own units" in each for each in run.guarantee.assumptions)
+    assert not any("common units, which were found" in each for each in run.guarantee.assumptions)
+    # Nobody's constants stand for all: there is no shared model in units of the table.
+    assert all(np.isnan(value) for value in coefficients(run).values())
 
 
 def test_settings_that_cannot_work_are_refused():

@@ -29,7 +29,8 @@ ZERO_ONE = "which columns hold only 0 and 1 is taken to be public (they are not 
 CONSTANTS = "the constants that features were scaled with were given, and are taken to be public"
 TARGET_CONSTANTS = "constants given to scale a regression target are taken to be public"
 POOLED = "features were scaled with means over all tasks' training rows, without noise"
-COLUMNS_AT_ONCE = 64  # bounds the double-precision copies made while fitting
+COLUMNS_AT_ONCE, ROWS_AT_ONCE = 8, 1 << 14
+"""Bound the double-precision copies that are made while fitting, and while scaling."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Preprocessing:
 
     def apply(self, x: np.ndarray | Tensor, task: np.ndarray | Tensor | int) -> Tensor:
         """Raw rows [n, ...] of the tasks with numbers `task` [n] (or one number for all)."""
-        raw = torch.as_tensor(x, dtype=self.shift.dtype)
+        raw = torch.as_tensor(x)
         columns = self.shift.shape[1]
         if math.prod(raw.shape[1:]) != columns or raw.ndim < 2:
             raise TacitError(
@@ -57,11 +58,14 @@ class Preprocessing:
             )
         flat = raw.reshape(len(raw), columns)
         numbers = torch.as_tensor(task, dtype=torch.int64).expand(len(raw))
-        shift = _of_rows(self.shift, numbers)
-        fill = shift if self.fill is None else _of_rows(self.fill, numbers)
+        parts = zip(flat.split(ROWS_AT_ONCE), numbers.split(ROWS_AT_ONCE), strict=True)
+        return torch.cat([self._scaled(some, task) for some, task in parts]).reshape(raw.shape)
+
+    def _scaled(self, flat: Tensor, task: Tensor) -> Tensor:
+        flat, shift = flat.to(self.shift.dtype), _of_rows(self.shift, task)
+        fill = shift if self.fill is None else _of_rows(self.fill, task)
         filled = torch.where(torch.isnan(flat), fill, flat)
-        scaled = (filled - shift) / _of_rows(self.scale, numbers)
-        return scaled.reshape(raw.shape).float()
+        return ((filled - shift) / _of_rows(self.scale, task)).float()
 
     def to_tensors(self) -> dict[str, Tensor]:
         """For safetensors; `from_tensors` turns it back."""

@@ -28,7 +28,8 @@ from tacit.randomness import Randomness
 from tacit.runtime.attendance import Attendance
 from tacit.runtime.curator import curator_of
 from tacit.runtime.exchange import Exchange
-from tacit.runtime.simulate import Simulation, first_board
+from tacit.runtime.rehearse import first_board
+from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import Store
 from tacit.runtime.votes import Votes
 from tacit.secure.settings import Secure

@@ -11,10 +11,19 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
-from tacit.methods.base import Method, OnBillboard
+from tacit.methods.base import Method, OnBillboard, RelatedMethod
+from tacit.relation import Relation
 
 if TYPE_CHECKING:
     from tacit.runtime.simulate import Simulation
+
+
+def first_board(method: Method, model: FlatModel, relation: Relation | None) -> dict[str, Tensor]:
+    """The billboard before the first round."""
+    if isinstance(method, RelatedMethod):
+        assert relation is not None
+        return method.sums(model, relation)
+    return method.board(model)
 
 
 def activations(model: FlatModel, federation: Federation, device: torch.device) -> int:

@@ -30,10 +30,9 @@ from tacit.methods.server import Server
 from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
 from tacit.randomness import Randomness, scramble
-from tacit.relation import Relation
 from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
-from tacit.runtime.rehearse import activations, contribution, heads_of
+from tacit.runtime.rehearse import activations, contribution, first_board, heads_of
 from tacit.runtime.stopping import ASTRAY, astray, no_better_for
 from tacit.runtime.store import Store
 from tacit.runtime.votes import Votes, summed_here
@@ -185,11 +184,11 @@ class Simulation:
         )
         train = self.federation.train
         for chunk in self.chunks(tasks, train, None):
-            batches, places = all_rows(train, chunk.filled, chunk.width), self._places[chunk.filled]
-            before = self.store.take(chunk.filled, self._newcomers(public, places))
-            with threads_for(self.in_flight(chunk), len(chunk.filled)):
-                after = settle(public, (before, batches, places))
-            after, _ = self._sound(chunk, before, after)
+            some, places = chunk.filled, self._places[chunk.filled]
+            with threads_for(self.in_flight(chunk), len(some)):
+                before = self.store.take(some, self._newcomers(public, places))
+                after = settle(public, (before, all_rows(train, some, chunk.width), places))
+                after, _ = self._sound(chunk, before, after)
             yield chunk.tasks, self._first(chunk, after)
 
     @property
@@ -248,7 +247,8 @@ class Simulation:
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
         mean = collection.publishable(self.size_at(board.round)).to(self.device)
-        return Board(self._publish[stage](public, mean), board.round + 1)
+        with threads_for(mean.numel()):
+            return Board(self._publish[stage](public, mean), board.round + 1)
 
     def stage_at(self, round: int) -> str:
         """What this round is for; after the last round it is over, and nothing new begins."""
@@ -275,7 +275,8 @@ class Simulation:
             return self._votes.collect(self, board, cohort, collection)
         for chunk, states, contributions in self.trained(board, public, cohort):
             if collection is not None:
-                collection.add(contributions, chunk.filled, len(chunk.tasks))
+                with threads_for(contributions.numel(), len(chunk.filled)):
+                    collection.add(contributions, chunk.filled, len(chunk.tasks))
             self.store.put(chunk.tasks, states)
 
     def trained(
@@ -292,18 +293,19 @@ class Simulation:
         voting = self.stage_at(board.round) in self._votes.stages
         for chunk in self.chunks(cohort, train, 1 if voting else method.rows):
             some = chunk.filled
-            if voting:
-                batches = self._votes.known(self.federation, some)
-            elif method.rows is None:
-                batches = all_rows(train, some, chunk.width, method.steps)
-            else:
-                own = scramble(shuffle, keys[some])
-                batches = draw(train, some, method.steps, method.rows, own)
-            places, holds, own = self._places[some], self._holds[some], scramble(chance, keys[some])
-            states = self.store.take(some, self._newcomers(public, places))
             with threads_for(self.in_flight(chunk), len(some)):
+                if voting:
+                    batches = self._votes.known(self.federation, some)
+                elif method.rows is None:
+                    batches = all_rows(train, some, chunk.width, method.steps)
+                else:
+                    own = scramble(shuffle, keys[some])
+                    batches = draw(train, some, method.steps, method.rows, own)
+                places, holds = self._places[some], self._holds[some]
+                own = scramble(chance, keys[some])
+                states = self.store.take(some, self._newcomers(public, places))
                 after, sent = clients(public, (states, batches, places, holds, own))
-            after, sent = self._sound(chunk, states, after, sent)
+                after, sent = self._sound(chunk, states, after, sent)
             yield chunk, self._first(chunk, after), sent
 
     def _sound(
@@ -483,14 +485,6 @@ class Simulation:
                 "epsilon": epsilon(self.channel.ledger.before(self.board.round)),
             }
         )
-
-
-def first_board(method: Method, model: FlatModel, relation: Relation | None) -> dict[str, Tensor]:
-    """The billboard before the first round."""
-    if isinstance(method, RelatedMethod):
-        assert relation is not None
-        return method.sums(model, relation)
-    return method.board(model)
 
 
 def chunk_bytes(device: torch.device) -> int:

@@ -7,7 +7,7 @@ They belong to the run and not to the method: any method on the billboard may as
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import units
 from tacit.local.batches import Batches
+from tacit.local.threads import threads_for
 from tacit.methods.base import Board, Method, OnBillboard
 from tacit.privacy.bounds import Place
 from tacit.privacy.channel import Channel, Collection
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 SHARE, MORE = 0.12, 0.21
 """Part of the budget for votes with many tasks, and how much more with few."""
 FEW = 300
+SPARED = (
+    "every task keeps its own units: votes for common ones would drown in the noise that so few "
+    "tasks need"
+)
 NAMES = ("reach", "step", "centre", "spread")
 """What is public about units."""
 
@@ -111,8 +116,9 @@ class Votes:
         marks = vmap(partial(units.marks, stage), in_dims=(0, None))
         for chunk in simulation.chunks(cohort, federation.train, 1):
             known = self.known(federation, chunk.filled).x[:, 0]
-            values, at = marks(known, board.tensors)
-            collection.add_marks(self.clip * values, at, size, len(chunk.tasks))
+            with threads_for(known.numel(), len(chunk.filled)):
+                values, at = marks(known, board.tensors)
+                collection.add_marks(self.clip * values, at, size, len(chunk.tasks))
 
     def counted(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard."""
@@ -134,7 +140,8 @@ class Votes:
         if not self.spared or federation.units is None:
             return federation
         unknown = torch.full((len(federation.units),), torch.nan)
-        return in_common_units(federation, unknown, unknown)
+        made = in_common_units(federation, unknown, unknown)
+        return replace(made, assumptions=(*federation.assumptions, SPARED))
 
     def applied(self, federation: Federation, board: Board) -> Federation:
         """The rows in the units on the billboard; once is enough."""
