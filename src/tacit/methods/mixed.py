@@ -13,7 +13,7 @@ releases of their sums are enough. Each site then has its own effects on its own
 |---------------------------------------------------------------------|---------------------------|
 | Hₖ = XᵀV⁻¹X, sₖ = XᵀV⁻¹(y − Xβ), and what a task says of Σ and σ²   | `local.mixed.said`        |
 | which length most (Hₖ, sₖ) have: votes, one for each task           | stage "lengths"           |
-| Σₖ (Hₖ, sₖ) at β = 0, each at most the median length                | stage "information"       |
+| Σₖ (Hₖ, sₖ) at β = 0, each at most about the median length          | stage "information"       |
 | Σₖ sₖ at the published β, and moments of the variances              | stage "scores"            |
 | β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀, prior β ~ N(0, K)   | `_believed`               |
 | (T, s) = A⁻¹q; Σ ← LTLᵀ, σ² ← sσ²                                   | `_varied`                 |
@@ -23,7 +23,8 @@ releases of their sums are enough. Each site then has its own effects on its own
 add up to one: a vote, or (Hₖ, sₖ) over the published length, or sₖ over its expected length beside
 the moments over a constant. The channel clips to one whatever is sent, so the promise rests on the
 channel alone. A part that is too long is shortened as a whole: then a task with many rows weighs as
-much as one with the median length, and Σ wₖHₖβ = Σ wₖ(sₖ + Hₖβ₀) still holds for the true β.
+much as one with the median length, and Σ wₖHₖβ = Σ wₖ(sₖ + Hₖβ₀) still holds for the true β. So
+that it holds in later rounds too, a task gives its scores the weight that its information had.
 
 **What the noise does.** Noise E in H moves β by about H⁻¹E(β − β₀), where β₀ is the point that the
 score was taken at; so later scores, at better points, count more (`_believed`). The prior variance
@@ -59,9 +60,11 @@ if TYPE_CHECKING:
 
 START, SLOPES = 1.0, 0.1
 """Variance of own intercepts and slopes over σ² that everybody begins with."""
+LOUD = 3.0
+"""The intercept is sent as a column of so many, because own intercepts leave little of its one."""
 RESIDUAL = 0.5
 """σ² that everybody begins with, where the target has variance 1."""
-LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
+LENGTHS = torch.logspace(0, 5, 31, dtype=torch.float64)
 """Lengths that are voted for."""
 LONGER = 1.6
 """Scores are bounded by so many times their expected length."""
@@ -181,7 +184,6 @@ class Mixed(LinearMethod):
             "information blur": zeros(HISTORY),
             "information": zeros(d, d),
             "target": zeros(d),
-            "target blur": zeros(()),
             "told": zeros(()),
             **(units.blank(self.columns, model.start) if self.columns else {}),
         }
@@ -198,13 +200,13 @@ class Mixed(LinearMethod):
         rows = design(batches, len(board["beta"]))
         for_beta = self._said(model.kind, board, rows, "working ")
         if board.stage == "lengths":
-            length = torch.linalg.vector_norm(_both(for_beta))
+            length = torch.linalg.vector_norm(_both(for_beta, self.loud(board["beta"])))
             vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
             return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
         if board.stage == "information":
-            main = _both(for_beta) / board["length"]
+            main = _both(for_beta, self.loud(board["beta"])) / board["length"]
         else:
-            main = for_beta.score / self._expected_length(board)
+            main = self._alike(board, for_beta) / self._expected_length(board)
         if not self._tells_variances(model.kind, board.stage):
             return state, self._short(main, 1.0)
         about = self._said(model.kind, board, rows, "")
@@ -235,8 +237,24 @@ class Mixed(LinearMethod):
         length = torch.linalg.vector_norm(part)
         return part * (math.sqrt(share) / length.clamp(min=1.0))
 
+    def loud(self, beta: Tensor) -> Tensor:
+        """By what columns are multiplied while they are sent; what is remembered stays so."""
+        ones = torch.ones_like(beta)
+        return ones if self.exact else torch.cat([ones[1:], LOUD * ones[:1]])
+
+    def _alike(self, board: Board, found: Said) -> Tensor:
+        """The score, shortened as the task's information was.
+
+        Otherwise a task with many rows would weigh more in scores than in the information.
+        """
+        loud = self.loud(board["beta"])
+        length = torch.linalg.vector_norm(found.information * loud * loud.unsqueeze(1))
+        return loud * found.score * (board["length"] / length).clamp(max=1.0)
+
     def _expected_length(self, board: Board) -> Tensor:
-        mean = board["information"].trace().clamp(min=1e-9)
+        mean = (
+            (board["information"].diagonal() * self.loud(board["beta"]) ** 2).sum().clamp(min=1e-9)
+        )
         return LONGER * torch.sqrt(board["working rest"] * mean)
 
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
@@ -291,7 +309,7 @@ class Mixed(LinearMethod):
         # A score of a later stage leans on the information of the first.
         before = board["information blur"].max()
         new = {
-            "points": (slot.unsqueeze(1), board["beta"]),
+            "points": (slot.unsqueeze(1), board["beta"] / self.loud(board["beta"])),
             "scores": (slot.unsqueeze(1), score),
             "informations": (slot.reshape(-1, 1, 1), information),
             "blur": (slot, blur),
@@ -304,6 +322,7 @@ class Mixed(LinearMethod):
         """β from all releases so far: the mean of its posterior, and its covariance."""
         seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
+        loud = self.loud(board["beta"])
         sampling = board["working rest"] / max(self.tasks, 1)
         found: dict[str, Tensor] = {}
         for _ in range(4):
@@ -316,15 +335,15 @@ class Mixed(LinearMethod):
             information = torch.einsum("r,rij->ij", share, board["informations"])
             moved = torch.einsum("rij,rj->ri", board["informations"], board["points"])
             target = share @ (board["scores"] + moved)
-            beta, covariance, information = _shrunk(information, target, sampling, 1 / total)
+            beta, covariance, information = _shrunk(information, target, sampling, 1 / total, loud)
             spread = covariance.trace()
             found = {
-                "beta": beta,
-                "covariance": covariance,
-                "information": information,
-                "target": target,
-                "target blur": 1 / total,
+                "beta": beta * loud,
+                "covariance": covariance * loud * loud.unsqueeze(1),
+                "information": information / loud / loud.unsqueeze(1),
+                "target": target / loud,
             }
+        information, covariance = found["information"], found["covariance"]
         learnt = torch.linalg.pinv(information, hermitian=True) / max(self.tasks, 1)
         noisy = covariance / board["working rest"] - learnt
         return found | {"correction": learnt - noisy}
@@ -391,8 +410,8 @@ class Mixed(LinearMethod):
         return state["w"]
 
 
-def _both(found: Said) -> Tensor:
-    return torch.cat([flatten(found.information), found.score])
+def _both(found: Said, loud: Tensor) -> Tensor:
+    return torch.cat([flatten(found.information * loud * loud.unsqueeze(1)), loud * found.score])
 
 
 def _without_outliers(
@@ -422,16 +441,19 @@ def _median(values: Tensor, counts: Tensor) -> Tensor:
 
 
 def _middle(votes: Tensor, noise: Tensor) -> Tensor:
-    """The length that half of the tasks are below, from noisy shares of the votes."""
+    """The length that half of the tasks are below, from noisy shares of the votes.
+
+    It is rounded down: noise goes down with it, and what is said goes down by less.
+    """
     heard = (votes - 1.5 * noise).clamp(min=0.0)
     best = (torch.arange(len(votes)).to(votes.device) == votes.argmax()).double()
     heard = heard + 1e-6 * best
     below = heard.cumsum(0) / heard.sum() < 0.5
-    return LENGTHS.to(votes)[below.sum().clamp(max=len(votes) - 1).reshape(1)].reshape(())
+    return LENGTHS.to(votes)[(below.sum() - 1).clamp(min=0).reshape(1)].reshape(())
 
 
 def _shrunk(
-    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor
+    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, loud: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
 
@@ -443,6 +465,7 @@ def _shrunk(
     eye = torch.eye(d).to(target)
     prior = PRIORS.to(target).unsqueeze(1).expand(-1, d).clone()
     prior[:, -1] = FLAT
+    prior = prior / loud**2
     spread = information @ (prior.unsqueeze(2) * information) + sampling * information
     factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
     half = torch.linalg.solve_triangular(
