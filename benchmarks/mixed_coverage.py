@@ -6,7 +6,7 @@ released inside the one ε. Widths are beside those of the same model without pr
 of the first federations). A coefficient without an interval is an honest answer: it is counted.
 
     python benchmarks/mixed_coverage.py [--federations 500] [--tasks 300] [--rows 10] [--epsilon 1]
-                                        [--unbalanced] [--jobs 1]
+                                        [--unbalanced] [--first 0] [--jobs 1]
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ def fitted(federation: tacit.Federation, epsilon: float | None, seed: int) -> Mi
     ).summary()  # fmt: skip
 
 
-def found_in(seed: int, *, tasks: int, rows: int, epsilon: float, unbalanced: bool) -> Found:
+def found_in(
+    seed: int, *, tasks: int, rows: int, epsilon: float, unbalanced: bool, first: int
+) -> Found:
     federation = simulated(seed, tasks, rows, unbalanced)
     private = fitted(federation, epsilon, seed).coefficients
-    exact = fitted(federation, None, seed).coefficients if seed < COMPARED else None
+    exact = fitted(federation, None, seed).coefficients if seed - first < COMPARED else None
     assert [each.name for each in private] == list(TRUTH)
     return Found(
         errors=tuple(each.error for each in private),
@@ -117,9 +119,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--unbalanced", action="store_true")
+    parser.add_argument("--first", type=int, default=0, help="Seed of the first federation.")
     parser.add_argument("--jobs", type=int, default=1)
     given = vars(parser.parse_args())
-    seeds, jobs = range(given.pop("federations")), given.pop("jobs")
+    count, first, jobs = given.pop("federations"), given["first"], given.pop("jobs")
+    seeds = range(first, first + count)
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         print(report(list(pool.map(partial(found_in, **given), seeds))))
 
