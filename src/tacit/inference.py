@@ -3,12 +3,14 @@
 The coefficients that predict are shrunk towards zero where noise drowns them. Reported are those
 that are not, in the units of the table, with an error that holds sampling and privacy noise:
 
-    β = H⁻¹b,   Var β = (σ²H⁻¹ + E(Σ − σ²D)Eᵀ)/m + v·H⁻²
+    β = H⁻¹b,   Var β = (σ²H⁻¹ + E(Σ − σ²D)Eᵀ)/m + H⁻¹NH⁻¹
 
-H, b: mean information and target of m tasks, v: variance of the noise in each number of b. H was
-released with Σ = σ²D, before Σ was known; E picks the columns with own effects. The term is exact
-where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)EᵀHₖ. It vanishes at REML. Where H
-is no larger than the noise in it, it tells nothing: who leans on that has an infinite error.
+H, b: mean information and target of m tasks, N: covariance of the noise in b − Hβ (`_noise`). With
+that, noise in H is accounted for, and H⁻¹ is a known matrix: intervals hold even where H is hardly
+larger than its noise. Where it is smaller, it tells nothing: who leans on that has an infinite
+error. H was released with Σ = σ²D, before Σ was known; E picks the columns with own effects. The
+term is exact where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)EᵀHₖ. It vanishes at
+REML. Tasks that were shortened vary less than is said here.
 
 All of it is a function of releases, and may be published. `tacit.effects` is for one task alone.
 
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +41,9 @@ NORMAL = 1.959963984540054
 """Half the width of a 95 % interval, in standard errors."""
 ROUNDING = 3e-7
 """Sums are released in single precision: smaller eigenvalues, relatively, are not known."""
-ABOVE_NOISE = 2.0
+ABOVE_NOISE = 1.0
 """Eigenvalues below so many standard deviations of the noise in H are not believed."""
+TARGET = "the target"
 UNKNOWN = 0.25
 """A coefficient is not known where directions without information leave it that variance."""
 LOGISTIC = math.pi**2 / 3
@@ -97,6 +100,8 @@ class MixedSummary:
     conditional: float | None
     """R² without and with own effects; both approximate, see `_explained`."""
     units: str
+    without_unit: tuple[str, ...]
+    """Whose common unit drowned in noise: if there is one, no coefficient has an interval."""
     tasks: int
     releases: int
     label: str
@@ -115,6 +120,7 @@ class MixedSummary:
         return {
             "label": self.label,
             "units": self.units,
+            "without_unit": list(self.without_unit),
             "coefficients": [each.to_json() for each in self.coefficients],
             "covariance": [[_plain(value) for value in row] for row in self.covariance.tolist()],
             "own": {
@@ -155,10 +161,16 @@ def summary(run: Run) -> MixedSummary:
     spread, assumed = (rest * root @ root.T for root in (board["root"], board["working root"]))
     misjudged = np.zeros((size, size))
     misjudged[np.ix_(own, own)] = (spread - assumed) / tasks
-    beta, parts = _unshrunk(board, misjudged, rest / tasks)
-    sampling, privacy, lost = (back.covariance(part) for part in parts)
-    unknown = np.diag(lost) > UNKNOWN * (back.jacobian**2).sum(1)
-    estimate = np.where(unknown, np.nan, back.coefficients(beta))
+    loud = method.loud(simulation.board["beta"]).cpu().numpy()
+    both = np.outer(loud, loud)
+    beta, parts = _unshrunk(_told(board, loud), misjudged / both, rest / tasks)
+    sampling, privacy, lost = (back.covariance(part * both) for part in parts)
+    unknown = np.diag(lost) > UNKNOWN * ((back.jacobian * loud) ** 2).sum(1)
+    # A column that every task scaled for itself means something else in each of them.
+    lacking = tuple(back.names[k + 1] if k >= 0 else TARGET for k in federation.without_unit)
+    # Where only the trace of H was released, nobody knows how surely β is known.
+    unknown |= bool(lacking) or not method.whole
+    estimate = np.where(unknown, np.nan, back.coefficients(beta * loud))
     total = sampling + privacy
     errors = [np.where(unknown, np.inf, np.sqrt(np.diag(c))) for c in (total, sampling, privacy)]
     total[unknown] = total[:, unknown] = np.nan
@@ -178,6 +190,7 @@ def summary(run: Run) -> MixedSummary:
         marginal=marginal,
         conditional=conditional,
         units=back.words,
+        without_unit=lacking,
         tasks=tasks,
         releases=promise.releases or simulation.board.round,
         label=LEAKED if promise.leaks else COVERED,
@@ -185,27 +198,74 @@ def summary(run: Run) -> MixedSummary:
     )
 
 
+class Told(NamedTuple):
+    """All that was released about β; columns are as loud as they were sent (`Mixed.loud`)."""
+
+    points: np.ndarray
+    scores: np.ndarray
+    informations: np.ndarray
+    blur: np.ndarray
+    information_blur: np.ndarray
+    near: np.ndarray
+    """What β is believed to be, and [d, d] how surely."""
+    spread: np.ndarray
+
+
+def _told(board: dict[str, np.ndarray], loud: np.ndarray) -> Told:
+    count, both = int(board["told"]), np.outer(loud, loud)
+    if not count:  # without privacy: one release, and no noise
+        none, zeros = np.zeros(1), np.zeros((1, len(loud)))
+        target, information = board["target"][None], board["information"][None]
+        return Told(zeros, target, information, none, none, board["beta"], np.zeros_like(both))
+    names = ("points", "scores", "informations", "blur", "information blur")
+    points, scores, informations, blur, within = (board[name][:count] for name in names)
+    near, spread = board["beta"] / loud, board["covariance"] / both
+    return Told(points, scores, informations, blur, within, near, spread)
+
+
 def _unshrunk(
-    board: dict[str, np.ndarray], misjudged: np.ndarray, rest: float
+    told: Told, misjudged: np.ndarray, rest: float
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """H⁻¹b in common units; directions that H does not know stay at zero.
+    """H⁻¹b; directions that H does not know stay at zero.
 
     Its covariance [d, d] from sampling, from privacy noise, and in directions that are not known.
     """
-    values, vectors = np.linalg.eigh(board["information"])
-    noise = board["information blur"][: max(1, int(board["told"]))].min()
-    least = max(ROUNDING * values[-1], ABOVE_NOISE * math.sqrt(noise), 1e-30)
-    known = values >= least
-    values = values.clip(min=least)
-    beta = (vectors * (known / values)) @ (vectors.T @ board["target"])
-    # There β is at least as unsure as a coefficient of 1: one spread of the target.
-    blur = board["target blur"] / values**2
-    lost = np.where(known, 0.0, np.maximum(rest / values + blur, 1.0))
-    privacy = (vectors * np.where(known, blur, np.maximum(blur, 1.0))) @ vectors.T
-    sampling = (vectors * (rest / values)) @ vectors.T + misjudged
+    away = ((told.points - told.near) ** 2).sum(1) + np.trace(told.spread)
+    trust = 1 / (told.blur + told.information_blur * away / 2).clip(min=1e-30)
+    share = trust / trust.sum()
+    information = np.einsum("r,rij->ij", share, told.informations)
+    moved = np.einsum("rij,rj->ri", told.informations, told.points)
+    values, vectors = np.linalg.eigh(information)
+    drowned = ABOVE_NOISE * math.sqrt(told.information_blur.min())
+    known = values >= max(ROUNDING * values[-1], drowned, 1e-30)
+    inverse = (vectors * np.where(known, 1 / np.where(known, values, 1.0), 0.0)) @ vectors.T
+    # There β is as unsure as a coefficient of 1: one spread of the target.
+    lost = (vectors * ~known) @ vectors.T
+    privacy = inverse @ _noise(told, share) @ inverse + lost
+    sampling = rest * inverse + misjudged
     values, turned = np.linalg.eigh(sampling)  # noisy variances may go below zero
     sampling = (turned * values.clip(min=0.0)) @ turned.T
-    return beta, (sampling, privacy, (vectors * lost) @ vectors.T)
+    return inverse @ (share @ (told.scores + moved)), (sampling, privacy, lost)
+
+
+def _noise(told: Told, share: np.ndarray) -> np.ndarray:
+    """N: the covariance [d, d] of the privacy noise in b − Hβ.
+
+    Noise in H is multiplied with how far from β the scores were taken. How far that is has to be
+    guessed; the shrunk β is never wild. Scores that lean on one H have its noise in common.
+    """
+    if (told.informations == told.informations[0]).all():
+        from_information = told.information_blur[0] * _turned(share @ told.points, told)
+    else:
+        each = zip(share**2 * told.information_blur, told.points, strict=True)
+        from_information = sum(weight * _turned(point, told) for weight, point in each)
+    return (share**2 @ told.blur) * np.eye(len(told.near)) + from_information
+
+
+def _turned(point: np.ndarray, told: Told) -> np.ndarray:
+    """Covariance of E(point − β), where E is symmetric noise with variance 1 on its diagonal."""
+    square = np.outer(point - told.near, point - told.near) + told.spread
+    return (np.trace(square) * np.eye(len(square)) + square) / 2
 
 
 def _explained(

@@ -13,7 +13,7 @@ releases of their sums are enough. Each site then has its own effects on its own
 |---------------------------------------------------------------------|---------------------------|
 | Hₖ = XᵀV⁻¹X, sₖ = XᵀV⁻¹(y − Xβ), and what a task says of Σ and σ²   | `local.mixed.said`        |
 | which length most (Hₖ, sₖ) have: votes, one for each task           | stage "lengths"           |
-| Σₖ (Hₖ, sₖ) at β = 0, each at most the median length                | stage "information"       |
+| Σₖ (Hₖ, sₖ) at β = 0, each at most about the median length          | stage "information"       |
 | Σₖ sₖ at the published β, and moments of the variances              | stage "scores"            |
 | β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀, prior β ~ N(0, K)   | `_believed`               |
 | (T, s) = A⁻¹q; Σ ← LTLᵀ, σ² ← sσ²                                   | `_varied`                 |
@@ -23,7 +23,8 @@ releases of their sums are enough. Each site then has its own effects on its own
 add up to one: a vote, or (Hₖ, sₖ) over the published length, or sₖ over its expected length beside
 the moments over a constant. The channel clips to one whatever is sent, so the promise rests on the
 channel alone. A part that is too long is shortened as a whole: then a task with many rows weighs as
-much as one with the median length, and Σ wₖHₖβ = Σ wₖ(sₖ + Hₖβ₀) still holds for the true β.
+much as one with the median length, and Σ wₖHₖβ = Σ wₖ(sₖ + Hₖβ₀) still holds for the true β. So
+that it holds in later rounds too, a task gives its scores the weight that its information had.
 
 **What the noise does.** Noise E in H moves β by about H⁻¹E(β − β₀), where β₀ is the point that the
 score was taken at; so later scores, at better points, count more (`_believed`). The prior variance
@@ -59,9 +60,11 @@ if TYPE_CHECKING:
 
 START, SLOPES = 1.0, 0.1
 """Variance of own intercepts and slopes over σ² that everybody begins with."""
+LOUD = 3.0
+"""The intercept is sent as a column of so many, because own intercepts leave little of its one."""
 RESIDUAL = 0.5
 """σ² that everybody begins with, where the target has variance 1."""
-LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
+LENGTHS = torch.logspace(0, 5, 31, dtype=torch.float64)
 """Lengths that are voted for."""
 LONGER = 1.6
 """Scores are bounded by so many times their expected length."""
@@ -92,7 +95,7 @@ ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
 EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
 """Rounds about β; more of them where scores at better points make up for what H does not tell."""
-LOUD = 6.5
+AT_ONE = 6.5
 """The noise of a release at ε = 1, about, in clips."""
 VOTES_DROWN, MATRIX_DROWNS = 0.11, 0.7
 """With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
@@ -142,7 +145,7 @@ class Mixed(LinearMethod):
         if privacy is None:
             return replace(self, tasks=tasks, clip=math.inf)
         # About the noise in a number of a release, from public facts.
-        noise = (LOUD / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
+        noise = (AT_ONE / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
         d = math.prod(federation.input_shape) + 1
         votes = 0 if federation.units is None else 2 * len(federation.units)
         drown = noise * math.sqrt(votes) > VOTES_DROWN
@@ -212,7 +215,6 @@ class Mixed(LinearMethod):
             "information blur": zeros(HISTORY),
             "information": zeros(d, d),
             "target": zeros(d),
-            "target blur": zeros(()),
             "told": zeros(()),
         }
 
@@ -261,16 +263,18 @@ class Mixed(LinearMethod):
         """Information and score, or the score alone, with the variances that H is released with."""
         if self.exact or kind != "regression":
             told = self._said(kind, board, rows, "working ")
-            return self._both(told.information, told.score)
-        own, root = self.own(len(board["beta"])), board["working root"]
-        found = score(rows, own, board["beta"], root)
-        if board.stage == "scores":
-            return found
-        return self._both(information(rows, own, root), found)
-
-    def _both(self, information: Tensor, score: Tensor) -> Tensor:
-        told = flatten(information) if self.whole else information.trace().reshape(1)
-        return torch.cat([told, score])
+            known, found = told.information, told.score
+        else:
+            own, root = self.own(len(board["beta"])), board["working root"]
+            known, found = information(rows, own, root), score(rows, own, board["beta"], root)
+        loud = self.loud(board["beta"])
+        known, found = known * loud * loud.unsqueeze(1), loud * found
+        known = flatten(known) if self.whole else known.trace().reshape(1)
+        if board.stage != "scores":
+            return torch.cat([known, found])
+        # Shortened as the task's information was: otherwise one with many rows would weigh more
+        # in scores than in the information.
+        return found * (board["length"] / torch.linalg.vector_norm(known)).clamp(max=1.0)
 
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
@@ -294,8 +298,14 @@ class Mixed(LinearMethod):
         length = torch.linalg.vector_norm(value / part.unit)
         return value * (math.sqrt(part.share) / (part.unit * length.clamp(min=1.0)))
 
+    def loud(self, beta: Tensor) -> Tensor:
+        """By what columns are multiplied while they are sent; what is remembered stays so."""
+        ones = torch.ones_like(beta)
+        return ones if self.exact else torch.cat([ones[1:], LOUD * ones[:1]])
+
     def _expected_length(self, board: Board) -> Tensor:
-        mean = board["information"].trace().clamp(min=1e-9)
+        loud = self.loud(board["beta"])
+        mean = (board["information"].diagonal() * loud**2).sum().clamp(min=1e-9)
         return LONGER * torch.sqrt(board["working rest"] * mean)
 
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
@@ -318,8 +328,6 @@ class Mixed(LinearMethod):
             information = board["informations"].gather(0, told)[0]
         elif self.whole:
             information = unflatten(main[:-d], d)
-            if not self.exact:
-                information, doubt = _believable(information, blur)
         else:
             each = main[0].clamp(min=board["length"] / 10) / d
             information, doubt = each * torch.eye(d).to(each), (UNLIKE * each) ** 2
@@ -355,7 +363,7 @@ class Mixed(LinearMethod):
         # A score of a later stage leans on the information of the first.
         before = board["information blur"].max()
         new = {
-            "points": (slot.unsqueeze(1), board["beta"]),
+            "points": (slot.unsqueeze(1), board["beta"] / self.loud(board["beta"])),
             "scores": (slot.unsqueeze(1), score),
             "informations": (slot.reshape(-1, 1, 1), information),
             "blur": (slot, blur),
@@ -368,27 +376,31 @@ class Mixed(LinearMethod):
         """β from all releases so far: the mean of its posterior, and its covariance."""
         seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
+        loud = self.loud(board["beta"])
         sampling = board["working rest"] / max(self.tasks, 1)
         found: dict[str, Tensor] = {}
+        informations, doubt = board["informations"], board["information blur"]
+        if self.whole:
+            informations, doubt = _believable(informations, doubt)
         for _ in range(4):
             # Symmetric noise: what it does to a vector has a little over half its squared length.
             away = SYMMETRIC * (((beta - board["points"]) ** 2).sum(1) + spread)
-            variance = board["blur"] + board["information blur"] * away
+            variance = board["blur"] + doubt * away
             trust = torch.where(seen, 1 / variance.clamp(min=1e-30), 0.0)
             total = trust.sum()
             share = trust / total
-            information = torch.einsum("r,rij->ij", share, board["informations"])
-            moved = torch.einsum("rij,rj->ri", board["informations"], board["points"])
+            information = torch.einsum("r,rij->ij", share, informations)
+            moved = torch.einsum("rij,rj->ri", informations, board["points"])
             target = share @ (board["scores"] + moved)
-            beta, covariance, information = _shrunk(information, target, sampling, 1 / total)
+            beta, covariance, information = _shrunk(information, target, sampling, 1 / total, loud)
             spread = covariance.trace()
             found = {
-                "beta": beta,
-                "covariance": covariance,
-                "information": information,
-                "target": target,
-                "target blur": 1 / total,
+                "beta": beta * loud,
+                "covariance": covariance * loud * loud.unsqueeze(1),
+                "information": information / loud / loud.unsqueeze(1),
+                "target": target / loud,
             }
+        information, covariance = found["information"], found["covariance"]
         learnt = torch.linalg.pinv(information, hermitian=True) / max(self.tasks, 1)
         noisy = covariance / board["working rest"] - learnt
         return found | {"correction": learnt - noisy}
@@ -496,31 +508,33 @@ def _median(values: Tensor, counts: Tensor) -> Tensor:
 
 
 def _middle(votes: Tensor, noise: Tensor) -> Tensor:
-    """The length that half of the tasks are below, from noisy shares of the votes."""
+    """The length that half of the tasks are below, from noisy shares of the votes.
+
+    It is rounded down: noise goes down with it, and what is said goes down by less.
+    """
     heard = (votes - 1.5 * noise).clamp(min=0.0)
     best = (torch.arange(len(votes)).to(votes.device) == votes.argmax()).double()
     heard = heard + 1e-6 * best
     below = heard.cumsum(0) / heard.sum() < 0.5
-    return LENGTHS.to(votes)[below.sum().clamp(max=len(votes) - 1).reshape(1)].reshape(())
+    return LENGTHS.to(votes)[(below.sum() - 1).clamp(min=0).reshape(1)].reshape(())
 
 
-def _believable(information: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
-    """H with what rises out of the noise between columns, and the variance of what it is off.
+def _believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
+    """Released H [r, d, d] with what rises out of the noise between columns, and how far off it is.
 
     Where columns are many for so few tasks, noise makes directions of H that are none. What columns
-    have to do with each other is shrunk to what exceeds the noise, which is known: with much noise
-    the diagonal is left, and later scores, at better points, make up for it.
+    have to do with each other is shrunk to what exceeds the noise, whose variances are `blur` [r]:
+    with much noise the diagonal is left, and later scores, at better points, make up for it.
     """
-    beside = information - torch.diag(information.diagonal())
-    pairs = max(len(information) * (len(information) - 1), 1)
-    found = (beside**2).sum() / pairs
-    signal = (found - blur).clamp(min=0.0)
-    kept = signal / (signal + blur + 1e-30)
-    return information - (1 - kept) * beside, kept * blur
+    d = informations.shape[-1]
+    beside = informations - torch.diag_embed(informations.diagonal(dim1=1, dim2=2))
+    found = (beside**2).sum((1, 2)) / max(d * (d - 1), 1)
+    kept = (found - blur).clamp(min=0.0) / found.clamp(min=1e-30)
+    return informations - (1 - kept)[:, None, None] * beside, kept * blur
 
 
 def _shrunk(
-    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor
+    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, loud: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
 
@@ -532,6 +546,7 @@ def _shrunk(
     eye = torch.eye(d).to(target)
     prior = PRIORS.to(target).unsqueeze(1).expand(-1, d).clone()
     prior[:, -1] = FLAT
+    prior = prior / loud**2
     spread = information @ (prior.unsqueeze(2) * information) + sampling * information
     factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
     half = torch.linalg.solve_triangular(

@@ -23,6 +23,10 @@ ABOUT = (
     "Estimates are not shrunk; standard errors hold both sampling and privacy noise. Predictions "
     "use the shrunk ones."
 )
+LACKING = (
+    "No common unit was found for {}: the votes for it drowned in noise. Coefficients would mean "
+    "something else in every task, so none is given."
+)
 UNKNOWN = "Where a dash stands, the releases tell nothing: the standard error is infinite."
 
 
@@ -49,7 +53,7 @@ def tables(found: Mapping[str, Any]) -> str:
     """The coefficients, then the variances."""
     rows = _rows(found["coefficients"])
     unknown = any(each["error"] is None for each in found["coefficients"])
-    said = f"In {found['units']}. {ABOUT}{f' {UNKNOWN}' if unknown else ''}"
+    said = f"In {found['units']}. {ABOUT} {_missing(found) or UNKNOWN * unknown}"
     own = [[name, *values] for name, *values in _own(found)]
     head = ["vary between tasks", "standard deviation", *_correlated(found)]
     return (
@@ -66,11 +70,18 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
     parts = [
         f"Mixed model of {count}; {found['units']}",
         _aligned([list(HEAD), *_rows(found["coefficients"])]),
+        *filter(None, [_missing(found)]),
         _aligned([["vary between tasks", "sd", *_correlated(found)], *_own(found)]),
         "\n".join(f"{name}: {value}" for name, value in _facts(found)),
         f"{_sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
     ]
     return "\n\n".join(parts)
+
+
+def _missing(found: Mapping[str, Any]) -> str:
+    """Why there are no intervals at all, if that is so."""
+    lacking = found.get("without_unit")
+    return LACKING.format(", ".join(lacking)) if lacking else ""
 
 
 def _aligned(rows: Sequence[Sequence[object]]) -> str:
