@@ -60,6 +60,7 @@ def plain_loop(federation, module, method, rounds, clip):
     losses = {
         "regression": lambda out, y: F.mse_loss(out.squeeze(1), y),
         "binary": lambda out, y: F.binary_cross_entropy_with_logits(out.squeeze(1), y),
+        "count": lambda out, y: F.poisson_nll_loss(out.squeeze(1), y),
         "multiclass": F.cross_entropy,
     }
     loss = losses[federation.kind]
@@ -98,7 +99,7 @@ def plain_loop(federation, module, method, rounds, clip):
     return mean, torch.stack(personal)
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary", "multiclass"])
+@pytest.mark.parametrize("kind", ["regression", "count", "binary", "multiclass"])
 @pytest.mark.parametrize(
     "method",
     [

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tacit.families import count_normaliser
 from tacit.federation import Kind
 
 
@@ -23,6 +24,11 @@ def squared(output: Tensor, y: Tensor) -> Tensor:
 def binary(output: Tensor, y: Tensor) -> Tensor:
     # softplus(z) - y z: the log loss of a logit, with a second derivative everywhere
     return F.softplus(output) - y * output
+
+
+def count(output: Tensor, y: Tensor) -> Tensor:
+    """Of Poisson's distribution with the logarithm of its mean, but for a constant."""
+    return count_normaliser(output) - y * output
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -50,6 +56,7 @@ def segmentation(output: Tensor, y: Tensor) -> Tensor:
 
 ROW_LOSSES: dict[Kind, Callable[[Tensor, Tensor], Tensor]] = {
     "regression": squared,
+    "count": count,
     "binary": binary,
     "multiclass": cross_entropy,
     "multilabel": multilabel,
