@@ -26,7 +26,9 @@ def mixed(
         float | None, OPTION(help="The promise; without it, REML and no privacy.")
     ] = None,
     delta: Annotated[float | None, OPTION(help="Default 1 / (10 tasks).")] = None,
-    kind: Annotated[str | None, OPTION(help="regression or binary, if guessed wrong.")] = None,
+    kind: Annotated[
+        str | None, OPTION(help="regression, count, binary or multiclass, if guessed wrong.")
+    ] = None,
     seed: Annotated[int | None, OPTION(help="Reproducible, and therefore not private.")] = None,
     out: Annotated[Path | None, OPTION(help="Folder for the result.")] = None,
     quiet: Quiet = False,

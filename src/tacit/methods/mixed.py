@@ -12,7 +12,7 @@ releases of their sums are enough. Each site then has its own effects on its own
 | formula                                                             | here                      |
 |---------------------------------------------------------------------|---------------------------|
 | Hₖ = XᵀV⁻¹X, sₖ = XᵀV⁻¹(y − Xβ), and what a task says of Σ and σ²   | `local.mixed.said`        |
-| which length most (Hₖ, sₖ) have: votes, one for each task           | stage "lengths"           |
+| which length most (Hₖ, sₖ) have, and which level most outcomes have | stage "lengths"           |
 | Σₖ (Hₖ, sₖ) at β = 0, each at most the median length                | stage "information"       |
 | Σₖ sₖ at the published β, and moments of the variances              | stage "scores"            |
 | β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀, prior β ~ N(0, K)   | `_believed`               |
@@ -31,12 +31,17 @@ of β is chosen by the evidence of the releases, so coefficients that the noise 
 Scores keep the variances that H was released with; for outcomes that are not Gaussian, and without
 a clip, H is released anew in every round.
 
-Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate.
+Counts, yes or no and classes have such scores inside a likelihood (`tacit.families`). They have no
+units, so tasks vote on their levels, and β begins there.
+
+Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate, or
+where the (approximate) likelihood is largest.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -44,13 +49,13 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.local import units
+from tacit.local import units, votes
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, solve
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, said
+from tacit.local.mixed import Said, basis, level, said
 from tacit.methods.base import Board, State
-from tacit.methods.linear import LinearMethod
+from tacit.methods.linear import LinearMethod, as_parameters, differences
 from tacit.privacy.covariance import flatten, unflatten
 
 if TYPE_CHECKING:
@@ -61,8 +66,8 @@ START, SLOPES = 1.0, 0.1
 """Variance of own intercepts and slopes over σ² that everybody begins with."""
 RESIDUAL = 0.5
 """σ² that everybody begins with, where the target has variance 1."""
-LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
-"""Lengths that are voted for."""
+MOST_COEFFICIENTS = 200
+"""Of all classes together: the information about them is a matrix of their square."""
 LONGER = 1.6
 """Scores are bounded by so many times their expected length."""
 MOMENTS_SHARE = 0.3
@@ -78,8 +83,8 @@ HISTORY = 8
 """Most rounds about β, under privacy."""
 PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
 """Prior variances of the coefficients, in squared units of target over column."""
-FLAT = 10.0
-"""Prior variance of the intercept."""
+FLAT, VOTED = 10.0, 1.0
+"""Prior variance of an intercept, around zero or around a level that was voted for."""
 RELATIVE = (0.3, 3.0)
 """How far the variances may move in a round."""
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -95,7 +100,9 @@ EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(LinearMethod):
-    """Linear or logistic mixed models: shared coefficients, own effects with a shared variance."""
+    """Mixed models: shared coefficients, own effects with a shared variance."""
+
+    kinds = (*LinearMethod.kinds, "multiclass")
 
     slopes: str = ""
     """Columns with an own slope, by number and separated by commas; all have an own intercept."""
@@ -103,6 +110,8 @@ class Mixed(LinearMethod):
     """How many tasks there are; found by itself."""
     columns: int = 0
     """How many columns (and target) are brought to common units; found by itself."""
+    outputs: int = 1
+    """How many classes have a score of their own; found by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,7 +125,8 @@ class Mixed(LinearMethod):
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
         columns = 0 if federation.units is None else len(federation.units)
         clip = math.inf if privacy is None else 1.0
-        return replace(self, tasks=len(federation), columns=columns, clip=clip)
+        outputs = federation.outputs if federation.kind in self.kinds else 1
+        return replace(self, tasks=len(federation), columns=columns, clip=clip, outputs=outputs)
 
     @property
     def exact(self) -> bool:
@@ -150,8 +160,18 @@ class Mixed(LinearMethod):
         after = rounds - len(scaling) - 2
         return (*scaling, 0.2 + 0.3 * few, 1.0, *(0.8,) * after)
 
+    def size(self, model: FlatModel) -> int:
+        found = super().size(model)
+        if self.outputs > 1 and found > MOST_COEFFICIENTS:
+            raise TacitError(
+                f"{self.outputs} classes with {found // self.outputs} coefficients each are "
+                f"{found}, but a mixed model takes {MOST_COEFFICIENTS}: use fewer columns or "
+                "classes, or another method, like pmtl"
+            )
+        return found
+
     def own(self, size: int) -> list[int]:
-        """The columns of z: slopes, then the intercept."""
+        """The columns of z, out of so many: slopes, then the intercept."""
         slopes = [int(each) for each in self.slopes.split(",") if each.strip()]
         beyond = next((column for column in slopes if column >= size - 1), None)
         if beyond is not None:
@@ -160,7 +180,7 @@ class Mixed(LinearMethod):
 
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         d, device = self.size(model), model.start.device
-        effects = len(self.own(d))
+        effects = len(self.own(d // self.outputs))
         zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64, device=device)  # noqa: E731
         variances = torch.tensor([*[SLOPES] * (effects - 1), START], dtype=torch.float64)
         root = torch.diag(variances.sqrt()).to(device)
@@ -174,6 +194,8 @@ class Mixed(LinearMethod):
             "working root": root.clone(),
             "working rest": rest.clone().to(device),
             "length": zeros(()) + 1.0,
+            "level": zeros(self.outputs),
+            "unsure": zeros(self.outputs) + FLAT,
             "points": zeros(HISTORY, d),
             "scores": zeros(HISTORY, d),
             "informations": zeros(HISTORY, d, d),
@@ -187,20 +209,20 @@ class Mixed(LinearMethod):
         }
 
     def state(self, model: FlatModel, board: Board) -> State:
-        own = model.start.new_zeros(len(self.own(len(board["beta"]))))
-        return {"w": board["beta"].to(model.start.dtype), "own": own, "buffers": model.buffers}
+        own = model.start.new_zeros(self.outputs * len(board["root"]))
+        w = as_parameters(board["beta"], self.outputs).to(model.start.dtype)
+        return {"w": w, "own": own, "buffers": model.buffers}
 
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
         if board.stage in units.STAGES:
             return state, units.votes(board.stage, batches.x[0], board.tensors)
-        rows = design(batches, len(board["beta"]))
+        rows = design(batches, len(board["beta"]) // self.outputs)
         for_beta = self._said(model.kind, board, rows, "working ")
         if board.stage == "lengths":
             length = torch.linalg.vector_norm(_both(for_beta))
-            vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
-            return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
+            return state, votes.votes(length, level(model.kind, rows, self.outputs))
         if board.stage == "information":
             main = _both(for_beta) / board["length"]
         else:
@@ -216,7 +238,7 @@ class Mixed(LinearMethod):
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
     ) -> Said:
-        own = self.own(len(board["beta"]))
+        own = self.own(len(board["beta"]) // self.outputs)
         root, rest = board[f"{which}root"], board[f"{which}rest"]
         limit = OUTLYING if which == "" and not self.exact else math.inf
         return said(
@@ -245,7 +267,7 @@ class Mixed(LinearMethod):
         if board.stage in units.STAGES:
             return after | units.read(board.stage, mean, noise, board.tensors)
         if board.stage == "lengths":
-            return after | {"length": _middle(mean, noise)}
+            return after | self._voted(board, mean, noise)
         d = len(board["beta"])
         kind_tells = len(mean) not in (d, d + d * (d + 1) // 2)
         share = 1 - MOMENTS_SHARE if kind_tells and not self.exact else 1.0
@@ -259,6 +281,9 @@ class Mixed(LinearMethod):
         else:  # as it was released before
             told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
             information = board["informations"].gather(0, told)[0]
+        if self.outputs > 1:  # only differences between classes mean something: the rest is noise
+            apart = differences(self.outputs, d // self.outputs).to(score)
+            information, score = apart @ information @ apart, apart @ score
         if self.exact:
             after |= self._newton(board, information, score)
         else:
@@ -269,6 +294,24 @@ class Mixed(LinearMethod):
         if self.exact or (len(moments) and board.stage == "information"):
             after |= {"working root": after["root"], "working rest": after["rest"]}
         return after
+
+    def _voted(self, board: Board, mean: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """The usual length; and where scores have levels, the usual ones, for β to begin at."""
+        found = votes.read(mean, noise)
+        if not len(found.levels):
+            return {"length": found.length}
+        levels = differences(self.outputs, 1).to(mean) @ found.levels
+        return {
+            "length": found.length,
+            "level": levels,
+            "unsure": torch.where(found.clear, VOTED, FLAT).to(mean),
+            "beta": self._at_intercepts(board.tensors, levels),
+        }
+
+    def _at_intercepts(self, board: Mapping[str, Tensor], levels: Tensor) -> Tensor:
+        """[d] with these numbers at the intercepts and zeros elsewhere."""
+        width = len(board["beta"]) // self.outputs
+        return torch.kron(levels, torch.eye(width).to(levels)[-1])
 
     def _newton(self, board: Board, information: Tensor, score: Tensor) -> dict[str, Tensor]:
         inverse = torch.linalg.pinv(information, hermitian=True)
@@ -305,6 +348,7 @@ class Mixed(LinearMethod):
         seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
         sampling = board["working rest"] / max(self.tasks, 1)
+        level, unsure = (self._at_intercepts(board, board[name]) for name in ("level", "unsure"))
         found: dict[str, Tensor] = {}
         for _ in range(4):
             # Symmetric noise: what it does to a vector has a little over half its squared length.
@@ -316,7 +360,10 @@ class Mixed(LinearMethod):
             information = torch.einsum("r,rij->ij", share, board["informations"])
             moved = torch.einsum("rij,rj->ri", board["informations"], board["points"])
             target = share @ (board["scores"] + moved)
-            beta, covariance, information = _shrunk(information, target, sampling, 1 / total)
+            beta, covariance, information = _shrunk(
+                information, target - information @ level, sampling, 1 / total, unsure
+            )
+            beta = beta + level
             spread = covariance.trace()
             found = {
                 "beta": beta,
@@ -349,13 +396,16 @@ class Mixed(LinearMethod):
         return {"root": root, "rest": board["rest"] * rest}
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
-        rows, beta = design(batches, len(board["beta"])), board["beta"]
-        columns = torch.eye(len(beta)).to(beta)[self.own(len(beta))]
+        beta = board["beta"]
+        width = len(beta) // self.outputs
+        rows = design(batches, width)
+        columns = torch.eye(width).to(beta)[self.own(width)]
         own = self._said(model.kind, board, rows, "").own
-        w = beta + own @ columns
+        w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
         if not self.exact:
             rows = _without_outliers(model.kind, rows, beta, board["rest"])
             w = average(*self._candidates(model.kind, board, rows, columns))
+        w = as_parameters(w, self.outputs)
         return state | {"w": w.to(state["w"].dtype), "own": own.to(state["own"].dtype)}
 
     def _candidates(
@@ -421,28 +471,19 @@ def _median(values: Tensor, counts: Tensor) -> Tensor:
     return torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
 
 
-def _middle(votes: Tensor, noise: Tensor) -> Tensor:
-    """The length that half of the tasks are below, from noisy shares of the votes."""
-    heard = (votes - 1.5 * noise).clamp(min=0.0)
-    best = (torch.arange(len(votes)).to(votes.device) == votes.argmax()).double()
-    heard = heard + 1e-6 * best
-    below = heard.cumsum(0) / heard.sum() < 0.5
-    return LENGTHS.to(votes)[below.sum().clamp(max=len(votes) - 1).reshape(1)].reshape(())
-
-
 def _shrunk(
-    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor
+    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, unsure: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
 
-    The prior variance of the coefficients is the one with the most evidence.
+    The prior variance of the coefficients is the one with the most evidence; that of the intercepts
+    is `unsure`, which is zero elsewhere.
     """
     d = len(target)
     values, vectors = torch.linalg.eigh(information)
     information = (vectors * values.clamp(min=0.0)) @ vectors.T
     eye = torch.eye(d).to(target)
-    prior = PRIORS.to(target).unsqueeze(1).expand(-1, d).clone()
-    prior[:, -1] = FLAT
+    prior = torch.where(unsure > 0, unsure, PRIORS.to(target).unsqueeze(1))
     spread = information @ (prior.unsqueeze(2) * information) + sampling * information
     factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
     half = torch.linalg.solve_triangular(

@@ -1,0 +1,62 @@
+"""What a mixed model must know before anything is said about β, chosen by votes.
+
+One-hot votes are bounded whatever a task's rows hold: for the length that its information and score
+have together, and for the level of each of its scores, where the outcome is no plain number (those
+are brought to common units). A contribution is as long as one vote.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+LENGTHS = torch.logspace(0, 5, 16, dtype=torch.float64)
+LEVELS = torch.arange(-6, 10, dtype=torch.float64)
+"""Scores of a task's own mean outcome, to the nearest whole one."""
+CLEAR = 3.0
+"""A level is believed where its votes rise above so many standard deviations of the noise."""
+
+
+class Voted(NamedTuple):
+    """What most tasks have."""
+
+    length: Tensor
+    levels: Tensor
+    """[outputs]; zero where votes drowned, and none where nobody was asked."""
+    clear: Tensor
+    """[outputs]: which levels did not drown."""
+
+
+def votes(length: Tensor, levels: Tensor) -> Tensor:
+    """One task's votes, for its length and for its levels [outputs]."""
+    cast = [_one(length, LENGTHS), *(_one(each - 0.5, LEVELS) for each in levels.unbind())]
+    return torch.cat(cast) / math.sqrt(len(cast))
+
+
+def read(mean: Tensor, noise: Tensor) -> Voted:
+    """What the votes (shares of all tasks, with noise) say."""
+    shares = mean.reshape(-1, len(LENGTHS))
+    unit = math.sqrt(len(shares))
+    shares, noise = shares * unit, noise * unit
+    found = [_middle(each, noise, LEVELS) for each in shares[1:].unbind()]
+    clear = shares[1:].amax(1) > CLEAR * noise
+    levels = torch.where(clear, torch.stack(found), 0.0) if found else mean.new_zeros(0)
+    return Voted(_middle(shares[0], noise, LENGTHS), levels, clear)
+
+
+def _one(value: Tensor, marks: Tensor) -> Tensor:
+    """One at the first of the marks that is not below the value, or at the last."""
+    place = (marks.to(value) < value).sum().clamp(max=len(marks) - 1)
+    return (torch.arange(len(marks)).to(place) == place).double()
+
+
+def _middle(shares: Tensor, noise: Tensor, marks: Tensor) -> Tensor:
+    """The mark that half of the tasks are below."""
+    heard = (shares - 1.5 * noise).clamp(min=0.0)
+    best = (torch.arange(len(shares)).to(shares.device) == shares.argmax()).double()
+    heard = heard + 1e-6 * best
+    below = heard.cumsum(0) / heard.sum() < 0.5
+    return marks.to(shares)[below.sum().clamp(max=len(shares) - 1).reshape(1)].reshape(())
