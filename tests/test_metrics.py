@@ -118,6 +118,8 @@ def test_count(counts, seed):
     ]
     check(got.per_task["loss"], losses)
     check(got.per_task["deviance"], shares)
+    wild = evaluate("count", np.where(z > 0, 1e5, -1e5), y, offsets(counts))
+    assert all(v is None or np.isfinite(v) for v in wild.overall.values())
     assert "accuracy" not in got.per_task
     if len(set(y)) > 1:
         wanted = 1 - d2_tweedie_score(y, mean, power=1)

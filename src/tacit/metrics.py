@@ -239,7 +239,7 @@ def _losses(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
             return (out - y) ** 2
     if kind == "count":
-        return _deviance(expected_count(torch.from_numpy(out)).numpy(), y)
+        return _deviance(out, expected_count(torch.from_numpy(out)).numpy(), y)
     if kind == "multiclass":
         top = out.max(axis=1, initial=-math.inf)
         top = np.where(np.isfinite(top), top, 0.0)
@@ -278,11 +278,13 @@ def _f1_parts(out: np.ndarray, y: np.ndarray, broken: np.ndarray) -> tuple[np.nd
     return hits, (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
 
 
-def _deviance(mean: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Poisson's: twice what the likelihood lacks to that of the count itself."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        there = np.where(y > 0, y * np.log(y / mean), 0.0)
-        return np.maximum(2 * (there - (y - mean)), 0.0)
+def _deviance(scores: np.ndarray, mean: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Poisson's: twice what the likelihood lacks to that of the count itself.
+
+    From the score, the mean's logarithm: that is known even where the mean is too small to write.
+    """
+    best = y * np.log(np.where(y > 0, y, 1.0)) - y
+    return np.maximum(2 * (best - y * scores + mean), 0.0)
 
 
 def spread(kind: Kind, y: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -292,7 +294,10 @@ def spread(kind: Kind, y: np.ndarray, task: np.ndarray, counts: np.ndarray) -> n
     starts = np.minimum(np.cumsum(counts) - counts, len(y) - 1)
     differs = _sum(y != y[starts][task], task, counts) > 0
     mean = _mean(y, task, counts)[task]
-    lost = (y - mean) ** 2 if kind == "regression" else _deviance(mean, y)
+    if kind == "regression":
+        lost = (y - mean) ** 2
+    else:
+        lost = _deviance(np.log(np.where(mean > 0, mean, 1.0)), mean, y)
     return np.where(differs, _mean(lost, task, counts), 0.0)
 
 

@@ -100,9 +100,12 @@ def test_extreme_outputs_have_finite_losses_and_slopes():
 
 
 def test_counts_lose_what_torchs_poisson_loss_says():
-    out, y = torch.tensor([-2.0, 0.5, 4.0], requires_grad=True), torch.tensor([0.0, 3.0, 1.0])
+    out, y = torch.tensor([-2.0, 0.5, 4.0, 1.6]), torch.tensor([0.0, 3.0, 50.0, 1.0])
     wanted = F.poisson_nll_loss(out, y, reduction="none")
     assert torch.allclose(count(out, y), wanted)
+    far = torch.tensor([3.0], requires_grad=True)  # more than e times 1 + 1 is expected
+    slope = torch.autograd.grad(count(far, torch.ones(1)).sum(), far)[0]
+    assert float(slope) == pytest.approx(2 * math.e - 1, rel=1e-6)
     wild = torch.tensor([1e4, 1e8], requires_grad=True)
     lost = count(wild, torch.tensor([0.0, 5.0])).sum()
     assert lost.isfinite() and torch.autograd.grad(lost, wild)[0].isfinite().all()

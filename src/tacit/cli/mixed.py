@@ -56,7 +56,7 @@ def _show(run: Run, folder: Path) -> None:
     console = Console()
     if hasattr(run, "summary"):
         # Names of effects may hold square brackets, which are not rich's markup.
-        console.print(run.summary(), markup=False, highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
+        console.print(str(run.summary()), markup=False, highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
     else:
         console.print(Text(run.config["formula"]), soft_wrap=True)
         console.print(_coefficients(run))

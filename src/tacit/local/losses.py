@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.families import count_normaliser
 from tacit.federation import Kind
 
 
@@ -27,8 +26,13 @@ def binary(output: Tensor, y: Tensor) -> Tensor:
 
 
 def count(output: Tensor, y: Tensor) -> Tensor:
-    """Of Poisson's distribution with the logarithm of its mean, but for a constant."""
-    return count_normaliser(output) - y * output
+    """Of Poisson's distribution with the logarithm of its mean, but for a constant.
+
+    Where the mean is more than e times the count and one, it rises no steeper than there: the slope
+    of an exponential would throw the next step of gradient descent far beyond the other side.
+    """
+    near = torch.minimum(output, 1 + torch.log1p(y))
+    return near.exp() * (1 + output - near) - y * output
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:

@@ -160,6 +160,10 @@ class Mixed(LinearMethod):
         after = rounds - len(scaling) - 2
         return (*scaling, 0.2 + 0.3 * few, 1.0, *(0.8,) * after)
 
+    def workspace(self, rows: int, size: int) -> int:
+        """Several classes have all coefficients in one system, however few the rows are."""
+        return super().workspace(rows, size) + (10 * size**2 if self.outputs > 1 else 0)
+
     def size(self, model: FlatModel) -> int:
         found = super().size(model)
         if self.outputs > 1 and found > MOST_COEFFICIENTS:
@@ -450,9 +454,8 @@ def _without_outliers(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Residuals far from the task's own median one are brought nearer: σ² was found without such.
 
-    Far is far both for everybody and for the task, whose own slopes may be anything.
-
-    One wild row would otherwise decide the own effects of a task with few rows.
+    Far is far both for everybody and for the task, whose own slopes may be anything. One wild row
+    would otherwise decide the own effects of a task with few rows.
     """
     x, y, counts = rows
     if kind != "regression":
