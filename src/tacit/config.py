@@ -5,7 +5,7 @@ from = "patients.csv"        # a file, or a name that `tacit data` lists
 task = "hospital"
 target = "outcome"
 
-[method]
+[method]                     # leave it out, and public facts decide
 name = "pmtl"
 pull = 1.0
 
@@ -39,7 +39,7 @@ from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.recipes import Personalise
-from tacit.methods import METHODS, Method, RelatedMethod, Server
+from tacit.methods import AUTO, METHODS, Method, RelatedMethod, Server
 from tacit.privacy import Privacy
 from tacit.secure.settings import Secure
 
@@ -66,10 +66,18 @@ class MethodSection(Section):
     """The method's name and its hyperparameters."""
 
     model_config = ConfigDict(extra="allow")  # fields differ by method; `method` checks them
-    name: str = "pmtl"
+    name: str = AUTO
 
-    def method(self) -> Method:
-        return make_method(self.name, self.model_extra or {})
+    def method(self) -> Method | str:
+        given = self.model_extra or {}
+        if self.name != AUTO:
+            return make_method(self.name, given)
+        if given:
+            raise TacitError(
+                f"{', '.join(given)} belong to a method, but none is named: add --method pmtl (or "
+                '[method] name = "pmtl"), or leave them out'
+            )
+        return AUTO
 
 
 class ServerSection(Section):
@@ -113,7 +121,7 @@ class RunSection(Section):
     """How long, with whom, and where the result goes."""
 
     rounds: int | None = None
-    cohort: float | int = 1.0
+    cohort: float | int | None = None
     seed: int | None = None
     patience: int | None = None
     model: str = "linear"
@@ -200,6 +208,7 @@ def check(tables: dict[str, Any]) -> Config:
     config.server_rule()
     config.curated()
     reads = isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation
+    reads = reads or method == AUTO
     if config.data.relation is not None and not reads:
         raise TacitError(
             f"method {config.method.name} does not read how tasks are related: use method related, "

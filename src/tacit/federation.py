@@ -274,6 +274,15 @@ class Federation:
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
+    def without_validation(self) -> Federation:
+        """The same with validation rows among those that tasks learn from."""
+        none = torch.zeros(len(self.validation.y), dtype=torch.bool, device=self.train.y.device)
+        return replace(
+            self,
+            train=self.train.joined(self.validation),
+            validation=self.validation.where(none),
+        )
+
     def to(self, device: torch.device | str) -> Federation:
         moved = {name: self.part(name).to(device) for name in PARTS}
         heads = None if self.heads is None else self.heads.to(device)

@@ -26,6 +26,7 @@ from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import silent
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.start import model_of
+from tacit.runtime.votes import Votes
 
 TARGET = "task-3"
 """The task that differs."""
@@ -122,7 +123,8 @@ def simulation_of(federation: Federation, setting: Setting, folder: str) -> Simu
     place = None if setting.folder is None else setting.folder / folder
     private = setting.privacy and setting.method.channel == "billboard"
     privacy = Privacy(noise=1.0) if private else None
-    rounds = setting.method.for_run(federation, privacy).usual_rounds
+    method = setting.method.for_run(federation, privacy)
+    rounds = len(Votes.of(method, federation).stages) + method.usual_rounds
     return prepare(
         federation, setting.method, model, privacy, Everyone(), min(rounds, 10), randomness, device,
         store=setting.store, folder=place, **setting.more,  # type: ignore[arg-type]

@@ -34,6 +34,18 @@ def column(middle: float, between: float, inside: float, tasks: int = 500, seed:
     return np.stack([centre, spread], axis=1)
 
 
+@pytest.mark.parametrize("stage", units.STAGES)
+def test_marks_are_all_of_the_votes_that_is_not_zero(stage):
+    rng = np.random.default_rng(0)
+    known = torch.from_numpy(rng.normal(size=(5, 2)) * [[1.0], [1e3], [1e-3], [0.0], [np.nan]])
+    board = {name: torch.full((5,), 2.0).double() for name in ("reach", "step")}
+    values, at = units.marks(stage, known.abs(), board)
+    votes = units.votes(stage, known.abs(), board)
+    assert votes.shape == (units.size(stage, 5),)
+    assert (at.diff() > 0).all() and at.min() >= 0 and at.max() < len(votes)
+    assert torch.equal(votes[at], values) and int((votes != 0).sum()) == int((values != 0).sum())
+
+
 COLUMNS = {
     "a year": (1979.0, 0.0, 2.0),
     "years at school": (12.8, 2.8, 0.0),

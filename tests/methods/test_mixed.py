@@ -238,7 +238,7 @@ def test_units_are_in_the_ledger_and_in_the_promise():
 def test_settings_that_cannot_work_are_refused():
     x, y, site = sites(20, 6)
     federation = plain(x, y, site, kind="regression")
-    with pytest.raises(TacitError, match="takes 2 to 9 rounds"):
+    with pytest.raises(TacitError, match="makes 2 to 9 rounds"):
         tacit.train(federation, Mixed(), rounds=1, privacy=Privacy(epsilon=1.0), **RUN)
     with pytest.raises(TacitError, match="slopes name column 4"):
         tacit.train(federation, Mixed(slopes="4"), **RUN)

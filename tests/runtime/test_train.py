@@ -180,7 +180,7 @@ def test_models_that_cannot_work_are_refused_before_training(make_federation, mo
         ({"resume": True}, "a folder is needed"),
         ({"store": "disk"}, "a folder is needed"),
         ({"method": PMTL(clip=math.inf), "privacy": Privacy(epsilon=1.0)}, "clip must be finite"),
-        ({"method": "pmtl"}, "an instance of"),
+        ({"method": "pmlt"}, "an instance of"),
     ],
 )
 def test_what_cannot_work_is_refused_in_a_sentence(make_federation, settings, words):

@@ -32,7 +32,7 @@ def init(
     task: Annotated[str | None, OPTION(help="Or the column that names them.")] = None,
     drop: Annotated[str | None, OPTION(help="Columns to leave out, with commas.")] = None,
     name: Annotated[str, OPTION(help="What the consortium is called.")] = "consortium",
-    method: Annotated[str, OPTION(help="One of `tacit methods`.")] = "pmtl",
+    method: Annotated[str, OPTION(help="auto, or one of `tacit methods`.")] = "auto",
     epsilon: Annotated[float, OPTION(help="What every silo is promised.")] = 2.0,
 ) -> None:
     """Write consortium.toml from an example table: a draft to agree on, not more."""

@@ -80,7 +80,7 @@ def settings(
     ] = None,
     method: Annotated[
         str | None,
-        OPTION(help="pmtl (default) or another of `tacit methods`.", rich_help_panel=METHOD),
+        OPTION(help="auto (default) or one of `tacit methods`.", rich_help_panel=METHOD),
     ] = None,
     model: Annotated[
         str | None, OPTION(help="linear (default), mlp, cnn, …", rich_help_panel=METHOD)
@@ -164,7 +164,7 @@ def settings(
     rounds: Annotated[
         int | None,
         OPTION(
-            help="Number of rounds (100; prior 1 to 5, mpmtl 10, on the exchange 20).",
+            help="Number of rounds, if not what is usual for the method.",
             rich_help_panel=RUN,
         ),
     ] = None,

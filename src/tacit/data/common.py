@@ -20,6 +20,8 @@ NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""
 ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
+AT_ONCE = 1 << 14
+"""Rows that are in double precision at a time."""
 AGREED = "columns and target are in common units, which were found by releases of this run"
 RAW, SCALED = "units of the table", "units that tasks scaled their rows to"
 INTERCEPT = "intercept"
@@ -129,7 +131,8 @@ def _one_more(side: Tensor, rows: int) -> Tensor:
 def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:
     task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
     x = rows.x.clone()
-    x[:, columns] = (x[:, columns].double() * factor[task] + offset[task]).to(x.dtype)
+    for some, own in zip(x.split(AT_ONCE), task.split(AT_ONCE), strict=True):
+        some[:, columns] = (some[:, columns].double() * factor[own] + offset[own]).to(x.dtype)
     return replace(rows, x=x)
 
 

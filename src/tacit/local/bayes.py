@@ -125,16 +125,32 @@ def _squared(
     explained = (half[..., 0] ** 2).sum(dim=1)
     total = (error * error).sum()
     quad = explained if n <= d else total - ratio * explained
-    quad = torch.maximum(quad, 1e-12 * total).clamp(min=1e-30)
-    logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
     u = ratio[:, None] * (inverse @ z if n <= d else inverse)
+    return u, evidence_of(logdet_of(factor), quad, total, counts, prior_rows, variance)
+
+
+def logdet_of(factor: Tensor) -> Tensor:
+    """Of matrices with these Cholesky factors [.., d, d]."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+
+
+def evidence_of(
+    logdet: Tensor,
+    quad: Tensor,
+    total: Tensor,
+    counts: Tensor,
+    prior_rows: float,
+    variance: Tensor | float,
+) -> Tensor:
+    """From |V| and eᵀV⁻¹e, which is at least a tiny part of the total eᵀe."""
+    quad = torch.maximum(quad, 1e-12 * total).clamp(min=1e-30)
     rows = counts.sum() + prior_rows
     evidence = -0.5 * logdet - 0.5 * rows * (quad + prior_rows * variance).log()
     if prior_rows:  # what makes priors of different worth comparable
         scale = torch.as_tensor(prior_rows * variance).to(quad)
         half = torch.as_tensor(prior_rows / 2).to(quad)
         evidence = evidence + half * scale.log() + torch.lgamma(rows / 2) - torch.lgamma(half)
-    return u, evidence
+    return evidence
 
 
 def _by_newton(
@@ -172,8 +188,7 @@ def _by_newton(
         best = objective(tried).argmin(dim=0)
         u = u - lengths[best][:, None] * step
     factor = torch.linalg.cholesky_ex(curvature(u))[0]
-    logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
-    evidence = -objective(u) - 0.5 * (logdet + size * torch.log(ratio))
+    evidence = -objective(u) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
     u = u.unflatten(-1, shape)
     return u if back is None else u @ back.T, evidence
 

@@ -52,6 +52,8 @@ class FlatModel:
 
     def __init__(self, module: nn.Module, kind: Kind) -> None:
         self.kind: Kind = kind
+        self.steepest: float | None = None
+        """Longer gradients are shortened to this."""
         self.traced: dict[Any, Any] = {}
         """Traced functions of this model, so that several runs with it trace them once."""
         self._training = copy.deepcopy(module).train()
@@ -109,6 +111,14 @@ class FlatModel:
         moved.start, moved.buffers = self.start.to(device), self.buffers.to(device)
         return moved
 
+    def bounded(self, steepest: float | None) -> FlatModel:
+        """The same model with gradients at most so long; None for as long as they are."""
+        if steepest == self.steepest:
+            return self
+        other = copy.copy(self)
+        other.steepest, other.traced = steepest, {}
+        return other
+
     def loss(
         self, w: Tensor, buffers: Tensor, x: Tensor, y: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -131,7 +141,11 @@ class FlatModel:
         """
         named = _unflatten(self._parameters, w)
         slopes, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight, penalty)
-        return _join(self._parameters, slopes, w), after
+        slope = _join(self._parameters, slopes, w)
+        if self.steepest is not None:
+            length = torch.linalg.vector_norm(slope)
+            slope = slope * (self.steepest / length.clamp(min=self.steepest))
+        return slope, after
 
     def _loss(
         self,

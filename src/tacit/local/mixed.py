@@ -98,8 +98,7 @@ def said(
     x, y = x * counts.unsqueeze(1), y * counts
     z = x[:, own] @ root
     if kind == "regression":
-        error, most = y - x @ beta, limit * torch.sqrt(rest * (1 + (z * z).sum(1)))
-        error = torch.maximum(torch.minimum(error, most), -most)
+        error = _limited(y - x @ beta, z, rest, limit)
         found = _squared(x, error, counts, z, rest, correction, evenly)
     else:
         each = beta.reshape(-1, x.shape[1])
@@ -108,15 +107,70 @@ def said(
     return found._replace(own=(found.own.reshape(-1, len(own)) @ root.T).reshape(-1))
 
 
+def own_effects(
+    kind: Kind,
+    rows: tuple[Tensor, Tensor, Tensor],
+    own: list[int],
+    beta: Tensor,
+    root: Tensor,
+    rest: Tensor,
+    *,
+    limit: float = math.inf,
+) -> Tensor:
+    """The expected own effects b [r] alone: of what is `said`, all that a task keeps to itself."""
+    if kind != "regression":
+        return said(kind, rows, own, beta, root, rest, torch.zeros_like(beta)).own
+    x, y, counts = rows
+    z = (x[:, own] * counts.unsqueeze(1)) @ root
+    error = _limited((y - x @ beta) * counts, z, rest, limit)
+    return root @ (z.T @ _whitened(error, z))
+
+
+def _limited(error: Tensor, z: Tensor, rest: Tensor, limit: float) -> Tensor:
+    """Residuals of at most so many standard deviations."""
+    most = limit * torch.sqrt(rest * (1 + (z * z).sum(1)))
+    return torch.maximum(torch.minimum(error, most), -most)
+
+
+def score(
+    rows: tuple[Tensor, Tensor, Tensor], own: list[int], beta: Tensor, root: Tensor
+) -> Tensor:
+    """XᵀV⁻¹(y − Xβ) [d] alone of what is `said` in a regression: it needs least work."""
+    x, y, counts = rows
+    x, y = x * counts.unsqueeze(1), y * counts
+    return x.T @ _whitened(y - x @ beta, x[:, own] @ root)
+
+
+def information(rows: tuple[Tensor, Tensor, Tensor], own: list[int], root: Tensor) -> Tensor:
+    """XᵀV⁻¹X [d, d] alone, likewise."""
+    x, _, counts = rows
+    x = x * counts.unsqueeze(1)
+    return _information(x, x[:, own] @ root)[0]
+
+
+def _information(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """XᵀV⁻¹X, ZᵀV⁻¹X and (I + ZᵀZ)⁻¹."""
+    cross, middle = z.T @ x, torch.linalg.inv(torch.eye(z.shape[1]).to(z) + z.T @ z)
+    across = middle @ cross
+    return x.T @ x - cross.T @ across, across, middle
+
+
+def _whitened(error: Tensor, z: Tensor) -> Tensor:
+    """V⁻¹e."""
+    eye = torch.eye(z.shape[1]).to(z)
+    return error - z @ (torch.linalg.inv(eye + z.T @ z) @ (z.T @ error))
+
+
 def _squared(
     x: Tensor, error: Tensor, counts: Tensor, z: Tensor, rest: Tensor, correction: Tensor,
     evenly: bool,
 ) -> Said:  # fmt: skip
     effects = z.shape[1]
     eye, shapes = torch.eye(effects).to(z), basis(effects).to(z)
-    middle = torch.linalg.inv(eye + z.T @ z)
-    white_x, white = x - z @ (middle @ (z.T @ x)), error - z @ (middle @ (z.T @ error))
-    toward, across = z.T @ white, z.T @ white_x
+    known, across, middle = _information(x, z)
+    known_twice = known - across.T @ across  # XᵀV⁻²X
+    white = _whitened(error, z)
+    toward = z.T @ white
     about = eye - middle  # ZᵀV⁻¹Z: how much of v the rows tell
     twice = middle @ about  # ZᵀV⁻²Z
     trace = counts.sum() - 2 * about.trace() + (about @ about).trace()  # of V⁻²
@@ -126,10 +180,10 @@ def _squared(
     top = torch.cat([corner, side.unsqueeze(1)], dim=1)
     last = torch.cat([side, trace.reshape(1)]) * weight
     seen = toward.outer(toward) / rest + across @ correction @ across.T
-    squares = white @ white / rest + ((white_x @ correction) * white_x).sum()
+    squares = white @ white / rest + (correction * known_twice).sum()
     moments = torch.cat([torch.einsum("ab,iba->i", seen, shapes), (weight * squares).reshape(1)])
     equations = torch.cat([top, last.unsqueeze(0)])
-    return Said(x.T @ white_x, x.T @ white, equations, moments, toward)
+    return Said(known, x.T @ white, equations, moments, toward)
 
 
 def _integrated(

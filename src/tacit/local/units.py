@@ -31,6 +31,8 @@ SMALLEST, LARGEST = -8, 10
 SPREADS = 2 * (LARGEST - SMALLEST) + 1
 REACHES = 4 * (LARGEST - SMALLEST) + 1
 WIDE, FINE = 8, 256
+_ANSWERS = {"units": (SPREADS, REACHES + 1), "places": (WIDE, FINE)}
+"""Among how many answers a task chooses in each stage, twice for each column."""
 PENALTY = 3.5
 """A window of votes is believed for what exceeds so many standard deviations of its noise."""
 WIDER = 0.08
@@ -49,34 +51,42 @@ def blank(columns: int, like: Tensor) -> dict[str, Tensor]:
 
 def votes(stage: str, known: Tensor, board: dict[str, Tensor]) -> Tensor:
     """One task's votes, from centre and spread of its columns [columns, 2]; NaN abstains."""
+    values, at = marks(stage, known, board)
+    blank = torch.zeros(size(stage, len(known))).to(values)
+    return blank.scatter_add(0, at, values)
+
+
+def size(stage: str, columns: int) -> int:
+    """How many numbers the votes are."""
+    return columns * sum(_ANSWERS[stage])
+
+
+def marks(stage: str, known: Tensor, board: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The votes that are not zero: their values [2 * columns] and where they are among all."""
     centre, spread = known.unbind(dim=1)
-    weight = 1 / math.sqrt(2 * len(known))
     if stage == "units":
         constant = spread == 0
         size = torch.where(constant, centre.abs(), spread)
         reach = _power(torch.maximum(centre.abs(), spread), 4, REACHES)
-        parts = (
-            _one(_power(size, 2, SPREADS), SPREADS, size > 0),
-            _one(torch.where(constant, REACHES, reach), REACHES + 1, spread >= 0),
-        )
+        places = _power(size, 2, SPREADS), torch.where(constant, REACHES, reach)
+        cast = size > 0, spread >= 0
     else:
         away = centre + board["reach"]
         wide = torch.floor(away / (2 * board["reach"]) * WIDE)
         fine = torch.remainder(torch.floor(away / board["step"]), FINE)
         here = (wide >= 0) & (wide < WIDE)
-        parts = (_one(wide, WIDE, here), _one(fine, FINE, here))
-    return weight * torch.cat(parts, dim=1).reshape(-1)
+        places, cast = (wide, fine), (here, here)
+    first, second = _ANSWERS[stage]
+    begin = torch.arange(len(known)).to(known.device).unsqueeze(1) * (first + second)
+    begin = begin + torch.tensor([0, first]).to(known.device)
+    made, place = torch.stack(cast, dim=1), torch.stack(places, dim=1)
+    at = begin + torch.where(made, place, 0.0).long()
+    return (made.double() / math.sqrt(2 * len(known))).reshape(-1), at.reshape(-1)
 
 
 def _power(size: Tensor, per_decade: int, of: int) -> Tensor:
     exponent = per_decade * (torch.log10(size.clamp(min=1e-300)) - SMALLEST)
     return exponent.round().clamp(0, of - 1)
-
-
-def _one(place: Tensor, of: int, where: Tensor) -> Tensor:
-    """[columns, of]: one-hot, or nothing."""
-    numbers = torch.arange(of).to(place)
-    return ((numbers == place.unsqueeze(1)) & where.unsqueeze(1)).double()
 
 
 def read(stage: str, mean: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:

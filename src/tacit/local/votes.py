@@ -26,8 +26,6 @@ class Voted(NamedTuple):
     length: Tensor
     levels: Tensor
     """[outputs]; zero where votes drowned, and none where nobody was asked."""
-    clear: Tensor
-    """[outputs]: which levels did not drown."""
 
 
 def votes(length: Tensor, levels: Tensor) -> Tensor:
@@ -44,7 +42,7 @@ def read(mean: Tensor, noise: Tensor) -> Voted:
     found = [_middle(each, noise, LEVELS) for each in shares[1:].unbind()]
     clear = shares[1:].amax(1) > CLEAR * noise
     levels = torch.where(clear, torch.stack(found), 0.0) if found else mean.new_zeros(0)
-    return Voted(_middle(shares[0], noise, LENGTHS), levels, clear)
+    return Voted(_middle(shares[0], noise, LENGTHS), levels)
 
 
 def _one(value: Tensor, marks: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ from tacit.methods.prior import SharedPrior
 from tacit.methods.related import RelatedPMTL
 from tacit.methods.server import Server
 
+AUTO = "auto"
+"""In the place of a method's name: public facts decide (`runtime.auto`)."""
 METHODS: dict[str, type[Method]] = {
     "pmtl": PMTL,
     "related": RelatedPMTL,
@@ -50,6 +52,7 @@ METHODS: dict[str, type[Method]] = {
 }
 
 __all__ = [
+    "AUTO",
     "METHODS",
     "MOCHA",
     "MPMTL",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tacit.federation import Federation, Kind
     from tacit.privacy import Privacy
 
+Units = Literal["own", "common", "none"]
 State = dict[str, Tensor]
 """What one task keeps between rounds; flat tensors of fixed size."""
 
@@ -166,6 +167,8 @@ class TrainedMethod(Method):
     """Rows per local step; None for all rows of the task."""
     halve_every: int | None = None
     """Halve the step size after so many rounds."""
+    steepest: float | None = None
+    """Gradients are shortened to this length, so that no local step can diverge."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,6 +178,9 @@ class TrainedMethod(Method):
         self._require(
             "halve_every", self.halve_every is None or self.halve_every >= 1, "at least 1, or None"
         )
+
+        bounded = self.steepest is None or self.steepest > 0
+        self._require("steepest", bounded, "a positive number, or None")
 
     @property
     def steps(self) -> int:
@@ -206,6 +212,14 @@ class OnBillboard(Method):
         self._require("clip", self.clip > 0 and not math.isnan(self.clip), "a positive number")
 
     @property
+    def units(self) -> Units:
+        """Whether columns stay in each task's own units, or a run first votes for common ones.
+
+        "none": as if those votes had drowned in noise, which spares them.
+        """
+        return "own"
+
+    @property
     def moments(self) -> Moments | None:
         """Which moments of the contributions are released; None for their mean alone."""
         return None
@@ -225,9 +239,12 @@ class BillboardMethod(OnBillboard, TrainedMethod):
 
     clip_quantile: float | None = None
     """Let the clip follow this quantile of the norms, privately; `clip` is where it starts."""
+    units: Units = "own"
+    """"common": two rounds vote for units of the columns first, charged inside the promise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._require("units", self.units in ("own", "common"), "'own' or 'common'")
         inside = self.clip_quantile is None or 0 < self.clip_quantile < 1
         self._require("clip_quantile", inside, "between 0 and 1, or None")
 

@@ -43,18 +43,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.local import units, votes
+from tacit.local import votes
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, solve
+from tacit.local.beliefs import beliefs
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, level, said
-from tacit.methods.base import Board, State
+from tacit.local.mixed import Said, basis, information, level, own_effects, said, score
+from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod, as_parameters, differences
 from tacit.privacy.covariance import flatten, unflatten
 
@@ -83,8 +84,8 @@ HISTORY = 8
 """Most rounds about β, under privacy."""
 PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
 """Prior variances of the coefficients, in squared units of target over column."""
-FLAT, VOTED = 10.0, 1.0
-"""Prior variance of an intercept, around zero or around a level that was voted for."""
+FLAT = 1.0
+"""Prior variance of an intercept, around zero or around the level that was voted for."""
 RELATIVE = (0.3, 3.0)
 """How far the variances may move in a round."""
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -95,7 +96,26 @@ OWN_VARIANCE = 0.5
 """How many rows the published σ² is worth to such a model."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
-EXACT_ROUNDS, PRIVATE_ROUNDS = 40, 3
+EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
+"""Rounds about β; more of them where scores at better points make up for what H does not tell."""
+LOUD = 6.5
+"""The noise of a release at ε = 1, about, in clips."""
+VOTES_DROWN, MATRIX_DROWNS = 0.1, 0.5
+"""With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
+TRACE_SHARE = 0.15
+"""Part of a release for the trace of H, where that stands for all of it."""
+UNLIKE = 0.3
+"""How far H is then from a multiple of the identity, about, over its diagonal."""
+
+
+class Part(NamedTuple):
+    """Some of the numbers of a release."""
+
+    size: int
+    unit: Tensor
+    """The length that they are measured in."""
+    share: float
+    """The largest square of their length in the release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +126,17 @@ class Mixed(LinearMethod):
 
     slopes: str = ""
     """Columns with an own slope, by number and separated by commas; all have an own intercept."""
+    judged: bool | None = None
+    """Whether a task weighs what it was told, and slopes of its own, by its own evidence; None:
+    where there is noise, because without noise the published variances are right."""
     tasks: int = 0
     """How many tasks there are; found by itself."""
-    columns: int = 0
-    """How many columns (and target) are brought to common units; found by itself."""
     outputs: int = 1
     """How many classes have a score of their own; found by itself."""
+    whole: bool = True
+    """Whether H is released as a matrix, or only its trace; found by itself."""
+    units: Units = "common"
+    """What tasks share is lost where each scales by itself; "none" where votes would drown."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,10 +148,21 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        columns = 0 if federation.units is None else len(federation.units)
-        clip = math.inf if privacy is None else 1.0
-        outputs = federation.outputs if federation.kind in self.kinds else 1
-        return replace(self, tasks=len(federation), columns=columns, clip=clip, outputs=outputs)
+        tasks, outputs = len(federation), 1
+        if federation.kind in self.kinds:
+            outputs = federation.outputs
+        if privacy is None:
+            return replace(self, tasks=tasks, outputs=outputs, clip=math.inf)
+        # About the noise in a number of a release, from public facts.
+        noise = (LOUD / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
+        d = outputs * (math.prod(federation.input_shape) + 1)
+        cast = 0 if federation.units is None else 2 * len(federation.units)
+        drown = noise * math.sqrt(cast) > VOTES_DROWN
+        return replace(
+            self, tasks=tasks, outputs=outputs, clip=1.0,
+            whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,
+            units="none" if drown else self.units,
+        )  # fmt: skip
 
     @property
     def exact(self) -> bool:
@@ -135,34 +171,28 @@ class Mixed(LinearMethod):
 
     @property
     def usual_rounds(self) -> int:
-        about = EXACT_ROUNDS if self.exact else PRIVATE_ROUNDS
-        return len(self._before) + about
-
-    @property
-    def _before(self) -> tuple[str, ...]:
-        """What has to be known before anything is said about β."""
-        scaling = units.STAGES if self.columns else ()
-        return scaling if self.exact else (*scaling, "lengths")
+        if self.exact:
+            return EXACT_ROUNDS
+        return 1 + PRIVATE_ROUNDS + (0 if self.whole else MORE_SCORES)
 
     def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
-        first, most = len(self._before), math.inf if self.exact else HISTORY
-        if not 1 <= rounds - first <= most:
+        before = () if self.exact else ("lengths",)
+        again = rounds - len(before) - 1
+        if again < 0 or (not self.exact and again >= HISTORY):
             raise TacitError(
-                f"rounds={rounds}: this mixed model takes {first + 1} to {first + most} rounds"
+                f"a mixed model makes {len(before) + 1} to {len(before) + HISTORY} rounds about "
+                "its coefficients (and two before them about units): leave rounds out"
             )
         anew = self.exact or kind != "regression"
-        again = "information" if anew else "scores"
-        return (*self._before, "information", *(again,) * (rounds - first - 1))
+        return (*before, "information", *("information" if anew else "scores",) * again)
 
     def weights(self, rounds: int, tasks: int) -> tuple[float, ...]:
-        few = min(1.0, max(0.0, 300 / tasks))
-        scaling = (0.4 + 0.4 * few,) * 2 if self.columns else ()
-        after = rounds - len(scaling) - 2
-        return (*scaling, 0.2 + 0.3 * few, 1.0, *(0.8,) * after)
+        few = min(1.0, 300 / max(tasks, 1))
+        return (0.2 + 0.3 * few, 1.0, *(0.8,) * (rounds - 2))
 
     def workspace(self, rows: int, size: int) -> int:
-        """Several classes have all coefficients in one system, however few the rows are."""
-        return super().workspace(rows, size) + (10 * size**2 if self.outputs > 1 else 0)
+        """A few matrices of rows and of columns: little, so that chunks are large."""
+        return 8 * (rows + size) * size
 
     def size(self, model: FlatModel) -> int:
         found = super().size(model)
@@ -199,7 +229,6 @@ class Mixed(LinearMethod):
             "working rest": rest.clone().to(device),
             "length": zeros(()) + 1.0,
             "level": zeros(self.outputs),
-            "unsure": zeros(self.outputs) + FLAT,
             "points": zeros(HISTORY, d),
             "scores": zeros(HISTORY, d),
             "informations": zeros(HISTORY, d, d),
@@ -209,7 +238,6 @@ class Mixed(LinearMethod):
             "target": zeros(d),
             "target blur": zeros(()),
             "told": zeros(()),
-            **(units.blank(self.columns, model.start) if self.columns else {}),
         }
 
     def state(self, model: FlatModel, board: Board) -> State:
@@ -220,24 +248,53 @@ class Mixed(LinearMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        if board.stage in units.STAGES:
-            return state, units.votes(board.stage, batches.x[0], board.tensors)
         rows = design(batches, len(board["beta"]) // self.outputs)
-        for_beta = self._said(model.kind, board, rows, "working ")
+        main = self._about_beta(model.kind, board, rows)
         if board.stage == "lengths":
-            length = torch.linalg.vector_norm(_both(for_beta))
+            length = torch.linalg.vector_norm(main) if self.whole else main[0]
             return state, votes.votes(length, level(model.kind, rows, self.outputs))
-        if board.stage == "information":
-            main = _both(for_beta) / board["length"]
+        moments = main[:0]
+        if self._tells_variances(model.kind, board.stage):
+            about = self._said(model.kind, board, rows, "")
+            moments = torch.cat([about.equations.reshape(-1), about.moments])
+        parts = self._parts(board, len(moments))
+        values = torch.cat([main, moments]).split([part.size for part in parts])
+        return state, torch.cat([self._short(*pair) for pair in zip(values, parts, strict=True)])
+
+    def _parts(self, board: Board, moments: int) -> list[Part]:
+        """What a release is made of, with so many numbers about the variances."""
+        d, share = len(board["beta"]), 1 - MOMENTS_SHARE if moments else 1.0
+        if board.stage == "scores":
+            parts = [Part(d, self._expected_length(board), share)]
+        elif self.whole:
+            parts = [Part(d * (d + 1) // 2 + d, board["length"], share)]
         else:
-            main = for_beta.score / self._expected_length(board)
-        if not self._tells_variances(model.kind, board.stage):
-            return state, self._short(main, 1.0)
-        about = self._said(model.kind, board, rows, "")
-        moments = torch.cat([about.equations.reshape(-1), about.moments])
-        moments = moments / (MOMENTS_BOUND * math.sqrt(len(about.moments)))
-        parts = (main, 1 - MOMENTS_SHARE), (moments, MOMENTS_SHARE)
-        return state, torch.cat([self._short(part, share) for part, share in parts])
+            expected = LONGER * torch.sqrt(board["working rest"] * board["length"])
+            parts = [
+                Part(1, board["length"], TRACE_SHARE * share),
+                Part(d, expected, (1 - TRACE_SHARE) * share),
+            ]
+        if moments:
+            unit = torch.full_like(board["length"], MOMENTS_BOUND * math.sqrt(_equations(moments)))
+            parts.append(Part(moments, unit, MOMENTS_SHARE))
+        if not self.exact:
+            return parts
+        return [part._replace(unit=torch.ones_like(part.unit), share=1.0) for part in parts]
+
+    def _about_beta(self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Information and score, or the score alone, with the variances that H is released with."""
+        if self.exact or kind != "regression":
+            told = self._said(kind, board, rows, "working ")
+            return self._both(told.information, told.score)
+        own, root = self.own(len(board["beta"])), board["working root"]
+        found = score(rows, own, board["beta"], root)
+        if board.stage == "scores":
+            return found
+        return self._both(information(rows, own, root), found)
+
+    def _both(self, information: Tensor, score: Tensor) -> Tensor:
+        told = flatten(information) if self.whole else information.trace().reshape(1)
+        return torch.cat([told, score])
 
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
@@ -254,12 +311,12 @@ class Mixed(LinearMethod):
         """While β is zero, residuals hold all that β explains: too much to be told apart."""
         return self.exact or kind != "regression" or stage == "scores"
 
-    def _short(self, part: Tensor, share: float) -> Tensor:
+    def _short(self, value: Tensor, part: Part) -> Tensor:
         """At most as long as its share of the release allows."""
         if self.exact:
-            return part
-        length = torch.linalg.vector_norm(part)
-        return part * (math.sqrt(share) / length.clamp(min=1.0))
+            return value
+        length = torch.linalg.vector_norm(value / part.unit)
+        return value * (math.sqrt(part.share) / (part.unit * length.clamp(min=1.0)))
 
     def _expected_length(self, board: Board) -> Tensor:
         mean = board["information"].trace().clamp(min=1e-9)
@@ -268,33 +325,38 @@ class Mixed(LinearMethod):
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         mean, noise = mean.double(), torch.as_tensor(board.noise).double()
         after = dict(board.tensors)
-        if board.stage in units.STAGES:
-            return after | units.read(board.stage, mean, noise, board.tensors)
         if board.stage == "lengths":
             return after | self._voted(board, mean, noise)
         d = len(board["beta"])
-        kind_tells = len(mean) not in (d, d + d * (d + 1) // 2)
-        share = 1 - MOMENTS_SHARE if kind_tells and not self.exact else 1.0
-        unit = board["length"] if board.stage == "information" else self._expected_length(board)
-        unit = torch.ones_like(unit) if self.exact else unit / math.sqrt(share)
-        size = d + (d * (d + 1) // 2 if board.stage == "information" else 0)
-        main, moments = mean[:size] * unit, mean[size:]
-        score, blur = main[-d:], (unit * noise) ** 2
-        if board.stage == "information":
-            information = unflatten(main[:-d], d)
-        else:  # as it was released before
+        first = sum(part.size for part in self._parts(board, 0))
+        parts = self._parts(board, len(mean) - first)
+        units = [part.unit / math.sqrt(part.share) for part in parts]
+        values = mean.split([part.size for part in parts])
+        values = [value * unit for value, unit in zip(values, units, strict=True)]
+        main, moments = torch.cat(values)[:first], torch.cat(values)[first:]
+        last = len(parts) - 1 - (len(moments) > 0)
+        score, blur = main[-d:], (units[last] * noise) ** 2
+        doubt = blur
+        if board.stage == "scores":  # as it was released before
             told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
             information = board["informations"].gather(0, told)[0]
-        if self.outputs > 1:  # only differences between classes mean something: the rest is noise
-            apart = differences(self.outputs, d // self.outputs).to(score)
-            information, score = apart @ information @ apart, apart @ score
+        elif self.whole:
+            information = unflatten(main[:-d], d)
+            if self.outputs > 1:  # only differences between classes mean something
+                apart = differences(self.outputs, d // self.outputs).to(score)
+                information, score = apart @ information @ apart, apart @ score
+            if not self.exact:
+                information, doubt = _believable(information, blur)
+        else:
+            each = main[0].clamp(min=board["length"] / 10) / d
+            information, doubt = each * torch.eye(d).to(each), (UNLIKE * each) ** 2
         if self.exact:
             after |= self._newton(board, information, score)
         else:
-            after |= self._remembered(board, information, score, blur)
+            after |= self._remembered(board, information, score, blur, doubt)
             after |= self._believed(after)
         if len(moments):
-            after |= self._varied(board, moments, noise)
+            after |= self._varied(board, moments, noise * units[-1])
         if self.exact or (len(moments) and board.stage == "information"):
             after |= {"working root": after["root"], "working rest": after["rest"]}
         return after
@@ -308,7 +370,6 @@ class Mixed(LinearMethod):
         return {
             "length": found.length,
             "level": levels,
-            "unsure": torch.where(found.clear, VOTED, FLAT).to(mean),
             "beta": self._at_intercepts(board.tensors, levels),
         }
 
@@ -329,9 +390,9 @@ class Mixed(LinearMethod):
         }
 
     def _remembered(
-        self, board: Board, information: Tensor, score: Tensor, blur: Tensor
+        self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
     ) -> dict[str, Tensor]:
-        """All releases about β so far."""
+        """All releases about β so far; `doubt` is the variance of what H is off."""
         told = board["told"]
         slot = torch.arange(HISTORY).to(told) == told
         fresh = board.stage == "information"
@@ -342,7 +403,7 @@ class Mixed(LinearMethod):
             "scores": (slot.unsqueeze(1), score),
             "informations": (slot.reshape(-1, 1, 1), information),
             "blur": (slot, blur),
-            "information blur": (slot, blur if fresh else before),
+            "information blur": (slot, doubt if fresh else before),
         }
         kept = {name: torch.where(at, value, board[name]) for name, (at, value) in new.items()}
         return kept | {"told": told + 1}
@@ -352,7 +413,8 @@ class Mixed(LinearMethod):
         seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
         sampling = board["working rest"] / max(self.tasks, 1)
-        level, unsure = (self._at_intercepts(board, board[name]) for name in ("level", "unsure"))
+        level = self._at_intercepts(board, board["level"])
+        intercepts = self._at_intercepts(board, torch.ones_like(board["level"])) > 0
         found: dict[str, Tensor] = {}
         for _ in range(4):
             # Symmetric noise: what it does to a vector has a little over half its squared length.
@@ -365,7 +427,7 @@ class Mixed(LinearMethod):
             moved = torch.einsum("rij,rj->ri", board["informations"], board["points"])
             target = share @ (board["scores"] + moved)
             beta, covariance, information = _shrunk(
-                information, target - information @ level, sampling, 1 / total, unsure
+                information, target - information @ level, sampling, 1 / total, intercepts
             )
             beta = beta + level
             spread = covariance.trace()
@@ -380,14 +442,11 @@ class Mixed(LinearMethod):
         noisy = covariance / board["working rest"] - learnt
         return found | {"correction": learnt - noisy}
 
-    def _varied(self, board: Board, told: Tensor, noise: Tensor) -> dict[str, Tensor]:
+    def _varied(self, board: Board, told: Tensor, blur: Tensor) -> dict[str, Tensor]:
         """Variances from the moments that tasks told: their equations, with a ridge for noise."""
         effects = len(board["root"])
         shapes = basis(effects).to(told)
-        numbers = len(shapes) + (len(told) > len(shapes) ** 2 + len(shapes))
-        unit = MOMENTS_BOUND * math.sqrt(numbers)
-        blur = noise * (0.0 if self.exact else unit / math.sqrt(MOMENTS_SHARE)) + 1e-9
-        told = told * unit if self.exact else told * (unit / math.sqrt(MOMENTS_SHARE))
+        numbers, blur = _equations(len(told)), blur + 1e-9
         equations, moments = told[: numbers**2].reshape(numbers, numbers), told[numbers**2 :]
         present = torch.cat([torch.einsum("iaa->i", shapes), moments.new_ones(1)])[:numbers]
         eye = torch.eye(numbers).to(told)
@@ -402,11 +461,15 @@ class Mixed(LinearMethod):
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         beta = board["beta"]
         width = len(beta) // self.outputs
-        rows = design(batches, width)
-        columns = torch.eye(width).to(beta)[self.own(width)]
-        own = self._said(model.kind, board, rows, "").own
+        rows, own_columns = design(batches, width), self.own(width)
+        columns = torch.eye(width).to(beta)[own_columns]
+        own = own_effects(
+            model.kind, rows, own_columns, beta, board["root"], board["rest"],
+            limit=math.inf if self.exact else OUTLYING,
+        )  # fmt: skip
         w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
-        if not self.exact:
+        judged = not self.exact if self.judged is None else self.judged
+        if judged:
             rows = _without_outliers(model.kind, rows, beta, board["rest"])
             w = average(*self._candidates(model.kind, board, rows, columns))
         w = as_parameters(w, self.outputs)
@@ -424,29 +487,38 @@ class Mixed(LinearMethod):
         # A column whose unit is too small must not look like one with large slopes.
         squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
         each = 1 / (1 + squares)
-        eye = torch.diag(torch.sqrt(each / (each * squares).sum().clamp(min=1e-9)))
+        spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
         own = columns.T @ board["root"]
-        found = []
-        for factor, likely in zip(FACTORS, bell(len(FACTORS)).tolist(), strict=True):
-            for slope, chance in OWN_SLOPES:
+        slopes, chances = zip(*OWN_SLOPES, strict=True)
+        beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
+        by_itself = torch.full((len(ALONE),), BY_ITSELF / len(ALONE), dtype=beta.dtype).log()
+        likely = torch.cat([beside.flatten(), by_itself]).to(beta)
+        if kind == "regression":
+            weights, evidence = beliefs(
+                rows, beta, own, spread, board["rest"],
+                factors=FACTORS, slopes=slopes, alone=ALONE, alone_rows=OWN_VARIANCE,
+            )  # fmt: skip
+            return weights, evidence + likely
+        eye, found = torch.diag(spread), []
+        for factor in FACTORS:
+            for slope in slopes:
                 # [d, d + r]: own effects beside small slopes of everything
                 root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-                w, evidence = solve(kind, rows, beta, root, board["rest"])
-                found.append((w, evidence + likely + math.log(chance)))
+                found.append(solve(kind, rows, beta, root, board["rest"]))
         zero = torch.zeros_like(beta)
         for strength in ALONE:
             root = math.sqrt(strength) * eye
-            w, evidence = solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE)
-            found.append((w, evidence + math.log(BY_ITSELF / len(ALONE))))
+            found.append(solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE))
         weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
-        return weights, evidence
+        return weights, evidence + likely
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
 
 
-def _both(found: Said) -> Tensor:
-    return torch.cat([flatten(found.information), found.score])
+def _equations(numbers: int) -> int:
+    """How many variances so many numbers tell of: a matrix and a vector."""
+    return round((math.sqrt(1 + 4 * numbers) - 1) / 2)
 
 
 def _without_outliers(
@@ -474,19 +546,33 @@ def _median(values: Tensor, counts: Tensor) -> Tensor:
     return torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
 
 
+def _believable(information: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
+    """H with what rises out of the noise between columns, and the variance of what it is off.
+
+    Where columns are many for so few tasks, noise makes directions of H that are none. What columns
+    have to do with each other is shrunk to what exceeds the noise, which is known: with much noise
+    the diagonal is left, and later scores, at better points, make up for it.
+    """
+    beside = information - torch.diag(information.diagonal())
+    pairs = max(len(information) * (len(information) - 1), 1)
+    found = (beside**2).sum() / pairs
+    signal = (found - blur).clamp(min=0.0)
+    kept = signal / (signal + blur + 1e-30)
+    return information - (1 - kept) * beside, kept * blur
+
+
 def _shrunk(
-    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, unsure: Tensor
+    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, intercepts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
 
-    The prior variance of the coefficients is the one with the most evidence; that of the intercepts
-    is `unsure`, which is zero elsewhere.
+    The prior variance of the coefficients is the one with the most evidence.
     """
     d = len(target)
     values, vectors = torch.linalg.eigh(information)
     information = (vectors * values.clamp(min=0.0)) @ vectors.T
     eye = torch.eye(d).to(target)
-    prior = torch.where(unsure > 0, unsure, PRIORS.to(target).unsqueeze(1))
+    prior = torch.where(intercepts, FLAT, PRIORS.to(target).unsqueeze(1))
     spread = information @ (prior.unsqueeze(2) * information) + sampling * information
     factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
     half = torch.linalg.solve_triangular(

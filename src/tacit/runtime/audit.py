@@ -20,17 +20,18 @@ from torch import nn
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
-from tacit.methods import Method, OnBillboard, Server
+from tacit.methods import AUTO, Method, OnBillboard, Server
 from tacit.models import linear
 from tacit.privacy import Ledger, Privacy, sampler_for
 from tacit.randomness import Randomness
 from tacit.runtime import attacks
 from tacit.runtime.audited import Audit, Promised
+from tacit.runtime.auto import chosen
 from tacit.runtime.curator import check_curator
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.start import check, device_of, model_of, progress_of, usual
+from tacit.runtime.start import check, device_of, model_of, progress_of
 from tacit.secure.settings import Secure
 
 FEWEST, CANARIES = 100, 1000
@@ -40,12 +41,12 @@ CANARY_NUMBERS = 200_000_000
 
 def audit(
     federation: Federation,
-    method: Method,
+    method: Method | str = AUTO,
     *,
     privacy: Privacy | None,
     model: nn.Module | ModelFactory | str = linear,
     rounds: int | None = None,
-    cohort: float | int = 1.0,
+    cohort: float | int | None = None,
     seed: int | None = None,
     server: Server | None = None,
     curator: Secure | None = None,
@@ -73,8 +74,10 @@ def audit(
     """
     started = time.monotonic()
     compute, progress = device_of(device), progress_of(progress)
-    method = method.for_run(federation, privacy) if isinstance(method, Method) else method
-    rounds = usual(method) if rounds is None else rounds
+    plan = chosen(federation, method, privacy, model, rounds, cohort)
+    if neighbour is not None:
+        neighbour = chosen(neighbour, method, privacy, model, rounds, cohort).federation
+    federation, method, rounds, cohort = plan.federation, plan.method, plan.rounds, plan.cohort
     check(federation, method, rounds, None, privacy, "none")
     asked = {"many_runs": many_runs, "one_run": one_run or None, "neighbour": neighbour}
     _check_attack(asked, canaries, confidence, ledger)

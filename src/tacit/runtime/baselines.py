@@ -41,6 +41,7 @@ def global_scores(
         local_steps=method.local_steps,
         batch=method.batch,
         halve_every=method.halve_every,
+        steepest=method.steepest,
         clip=clip,
     )
     beside = prepare(

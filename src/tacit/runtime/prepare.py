@@ -20,6 +20,7 @@ from tacit.methods import (
     OnBillboard,
     RelatedMethod,
     Server,
+    TrainedMethod,
 )
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
@@ -29,6 +30,7 @@ from tacit.runtime.curator import curator_of
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.simulate import Simulation, first_board
 from tacit.runtime.store import Store
+from tacit.runtime.votes import Votes
 from tacit.secure.settings import Secure
 
 
@@ -54,6 +56,8 @@ def prepare(
     `engine` makes one whose tasks are elsewhere.
     """
     tasks, method = len(federation), method.for_run(federation, privacy)
+    if isinstance(method, TrainedMethod):
+        model = model.bounded(method.steepest)
     channel = Channel(sampler, tasks, randomness)
     if isinstance(method, OnBillboard):
         channel.moments = method.moments
@@ -70,7 +74,9 @@ def prepare(
         channel.printed = method.printed(rounds, privacy.epsilon or math.inf, delta)
         channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
         if channel.printed is None:
-            channel.weights = method.weights(rounds, tasks)
+            votes = Votes.of(method, federation)
+            own = method.weights(votes.rounds_after(rounds), tasks)
+            channel.weights = votes.weights(tasks, rounds, own)
             # A tuning books all rounds with the noise of weight one: no round may have less.
             if channel.weights is not None and max(channel.weights) > 1:
                 raise TacitError(f"{type(method).__name__}.weights must be at most 1")

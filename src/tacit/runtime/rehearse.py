@@ -11,7 +11,6 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
-from tacit.local.units import STAGES
 from tacit.methods.base import Method, OnBillboard
 
 if TYPE_CHECKING:
@@ -37,8 +36,9 @@ def contribution(simulation: Simulation, stage: str) -> int:
         y.expand(2, method.steps, *y.shape).clone(),
         torch.full((2, method.steps, 2), 0.5, device=device),
     )
-    if stage in STAGES:
-        blank = simulation.known_units(torch.zeros(2, dtype=torch.int64, device=device))
+    if stage in simulation._votes.stages:
+        nobody = torch.zeros(2, dtype=torch.int64, device=device)
+        blank = simulation._votes.known(federation, nobody)
     stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
     public, keys = simulation._public(simulation.board), torch.zeros_like(federation.keys[:1])
     holds = simulation._holds[:1].expand(2, -1)

@@ -18,9 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit import metrics
-from tacit.data.common import in_common_units
 from tacit.federation import Federation, Part, Rows
-from tacit.local import units
 from tacit.local.batches import Batches, all_rows, draw
 from tacit.local.chunks import SLOTS, Chunk, chunks, slots_for, widths_of
 from tacit.local.dropout import own_chance
@@ -36,7 +34,9 @@ from tacit.relation import Relation
 from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, heads_of
+from tacit.runtime.stopping import ASTRAY, astray, no_better_for
 from tacit.runtime.store import Store
+from tacit.runtime.votes import Votes, summed_here
 
 CURVE_POINTS = 20
 CURVE_TASKS = 1000
@@ -74,6 +74,8 @@ class Simulation:
         *,
         trace: bool = True,
     ) -> None:
+        self._votes = votes = Votes.of(method, federation)
+        federation = votes.before(federation)
         self.federation, self.method, self.model = federation, method, model
         self.channel, self.store, self.rounds = channel, store, rounds
         self.device, self.randomness, self._server = device, randomness, server
@@ -82,7 +84,8 @@ class Simulation:
         if relation is not None:
             self._places = relation.places
         self._holds, self._per_holder = heads_of(federation, method, model, device)
-        self.board = Board(server.start(first_board(method, model, relation)))
+        start = server.start(first_board(method, model, relation))
+        self.board = Board(start | votes.blank(model.start))
         self.curve: list[dict[str, Any]] = []
         self.diverged = torch.zeros(len(federation), dtype=torch.bool, device=device)
         """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
@@ -92,7 +95,8 @@ class Simulation:
         traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
         self._at_most = None if trace else 1
         self._activations = activations(model, federation, device)
-        self.stages = method.stages(federation.kind, rounds)
+        left = votes.rounds_after(rounds)
+        self.stages = (*votes.stages, *method.stages(federation.kind, left))
         # What is published, and what a new task starts from, is fixed before any rows are seen.
         public, sums = self._public(self.board), 1 if relation is None else relation.sums
         self._clients: dict[str, Together] = {}
@@ -103,7 +107,7 @@ class Simulation:
                 partial(self._client, stage), trace=traced, single=method.channel != "billboard"
             )
             if traced:  # for further runs with this model; it holds on to this one
-                together = model.traced.setdefault(("client", method, stage), together)
+                together = model.traced.setdefault(("client", method, votes, stage), together)
             self._clients[stage] = together
             size = self._sizes[stage] = contribution(self, stage)
             moments = channel.moments
@@ -136,11 +140,15 @@ class Simulation:
             on_round(round, self.curve[-1] | so_far)
             if round == self.rounds:
                 break
-            if patience is not None and _no_better_for(self.curve) >= patience:
+            if patience is not None and no_better_for(self.curve) >= patience:
                 self.stopped = f"validation loss did not improve for {patience} evaluations"
                 break
             try:
-                self.board = self._round(self.board)
+                after = self._round(self.board)
+                if astray(self._votes.without(after)):
+                    self.stopped = ASTRAY.format(round + 1)
+                    break
+                self.board = after
                 self._in_units()
             except BudgetSpent as reason:
                 self.stopped = str(reason)
@@ -262,6 +270,9 @@ class Simulation:
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
         """Have the cohort train, and hand on what it contributes."""
+        voting = self.stage_at(board.round) in self._votes.stages
+        if voting and collection is not None and summed_here(self.channel):
+            return self._votes.collect(self, board, cohort, collection)
         for chunk, states, contributions in self.trained(board, public, cohort):
             if collection is not None:
                 collection.add(contributions, chunk.filled, len(chunk.tasks))
@@ -278,11 +289,11 @@ class Simulation:
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         clients = self._clients[self.stage_at(board.round)]
-        voting = self.stage_at(board.round) in units.STAGES
+        voting = self.stage_at(board.round) in self._votes.stages
         for chunk in self.chunks(cohort, train, 1 if voting else method.rows):
             some = chunk.filled
             if voting:
-                batches = self.known_units(some)
+                batches = self._votes.known(self.federation, some)
             elif method.rows is None:
                 batches = all_rows(train, some, chunk.width, method.steps)
             else:
@@ -309,19 +320,10 @@ class Simulation:
         kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
         return kept, torch.where(sound, values[-1], torch.nan)
 
-    def known_units(self, tasks: Tensor) -> Batches:
-        """While units are being chosen, a task's rows are its columns: their centre and spread."""
-        own = self.federation.units
-        assert own is not None
-        x = torch.stack([own.centre[tasks], own.spread[tasks]], dim=2).unsqueeze(1)
-        return Batches(x, x[..., 0], torch.ones_like(x[..., 0]))
-
     def _in_units(self) -> None:
         """Rows in common units, as soon as those are on the billboard."""
-        chosen = self.stage_at(self.board.round) not in units.STAGES
-        if units.STAGES[0] in self.stages and chosen and self.federation.units is not None:
-            centre, spread = self.board["centre"], self.board["spread"]
-            self.federation = in_common_units(self.federation, centre, spread)
+        if self.stage_at(self.board.round) not in self._votes.stages:
+            self.federation = self._votes.applied(self.federation, self.board)
 
     def _first(self, chunk: Chunk, states: State) -> State:
         """Without what fills the chunk."""
@@ -335,9 +337,12 @@ class Simulation:
     def _next(self, stage: str, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
         board = Board(*public, stage)
+        if stage in self._votes.stages:
+            return self._votes.counted(board, mean)
         if self._per_holder is not None and self._sizes[stage] == self.model.size:
             mean = (mean.reshape(-1, self.model.size) * self._per_holder).reshape(-1)
-        return self._server.step(board, self.method.publish(board, mean))
+        own = self._votes.without(board)
+        return self._server.step(own, self.method.publish(own, mean)) | self._votes.kept(board)
 
     def _read(self, board: Board, place: Tensor) -> Board:
         """The billboard as the task in this place reads it."""
@@ -351,6 +356,8 @@ class Simulation:
     ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
         state, batches, place, holds, key = own
+        if stage in self._votes.stages:
+            return state, self._votes.cast(Board(*public, stage), batches.x[0])
         board = self._read(Board(*public, stage), place)
         with own_chance(key):
             state, sent = self.method.client(self.model, board, state, batches)
@@ -484,12 +491,6 @@ def first_board(method: Method, model: FlatModel, relation: Relation | None) -> 
         assert relation is not None
         return method.sums(model, relation)
     return method.board(model)
-
-
-def _no_better_for(curve: list[dict[str, Any]]) -> int:
-    """Evaluations since the lowest loss."""
-    losses = [point["loss"] for point in curve]
-    return len(losses) - 1 - losses.index(min(losses))
 
 
 def chunk_bytes(device: torch.device) -> int:

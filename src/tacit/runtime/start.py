@@ -31,9 +31,6 @@ def check(
     personalise: str,
 ) -> None:
     """Refuse what cannot work, before any work."""
-    if not isinstance(method, Method):
-        known = ", ".join(kind.__name__ for kind in METHODS.values())
-        raise TacitError(f"method is {method!r}, but an instance of {known} is needed")
     if rounds < 1:
         raise TacitError(f"rounds={rounds!r}: at least 1 is needed")
     if len(federation) < 2:
@@ -83,11 +80,6 @@ def check_channel(method: Method, server: Server | None, attendance: Attendance 
             f"attendance= is simulated on the exchange, but {type(method).__name__} is not on it: "
             "leave it out (cohort= draws some tasks in each round)"
         )
-
-
-def usual(method: Method) -> int:
-    """How many rounds this method makes if nobody says."""
-    return method.usual_rounds if isinstance(method, Method) else 100  # `check` says what is wrong
 
 
 def device_of(name: str) -> torch.device:

@@ -18,12 +18,13 @@ from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
-from tacit.methods import ExchangeMethod, Method, OnBillboard, Server
+from tacit.methods import AUTO, ExchangeMethod, Method, OnBillboard, Server
 from tacit.models import linear
 from tacit.privacy import Everyone, Prepaid, Privacy, Sampler, sampler_for
 from tacit.privacy.accounting import growth
 from tacit.randomness import Randomness
 from tacit.runtime.attendance import Attendance
+from tacit.runtime.auto import chosen
 from tacit.runtime.curator import check_curator
 from tacit.runtime.engine import FLOWER, SIMULATE, check_engine, model_name
 from tacit.runtime.finish import finish
@@ -39,7 +40,6 @@ from tacit.runtime.start import (
     model_of,
     name_of,
     progress_of,
-    usual,
 )
 from tacit.runtime.store import replace
 from tacit.secure.settings import Secure
@@ -49,12 +49,12 @@ SETTINGS = "settings.json"
 
 def train(
     federation: Federation,
-    method: Method,
+    method: Method | str = AUTO,
     *,
     model: nn.Module | ModelFactory | str = linear,
     privacy: Privacy | None = None,
     rounds: int | None = None,
-    cohort: float | int = 1.0,
+    cohort: float | int | None = None,
     seed: int | None = None,
     patience: int | None = None,
     server: Server | None = None,
@@ -75,11 +75,12 @@ def train(
     Parameters
     ----------
     federation : the tasks and their rows (`tacit.data.load`, `from_table`, `from_arrays`)
-    method : `tacit.PMTL(...)`, `tacit.FedMTL(...)`, `tacit.Local(...)`, …
+    method : "auto" chooses by public facts (`runtime.auto`); or a name that `tacit methods` lists;
+        or `tacit.PMTL(...)`, `tacit.FedMTL(...)`, `tacit.Local(...)`, …
     model : a torch module, a function `federation -> module`, or a name in `tacit.models.MODELS`
     privacy : what to promise; None publishes exact sums (no clip, no noise, no guarantee)
-    rounds, cohort : how often (None: as is usual for the method, mostly 100), and the rate (0, 1]
-        or number of tasks per round
+    rounds, cohort : how often, and the rate (0, 1] or number of tasks per round; None for what is
+        usual for the method: mostly 100 rounds with everyone
     seed : makes the run reproducible, and therefore *not private*
     patience : stop after so many evaluations without a lower validation loss; refused with
         `privacy`, because the moment of stopping would tell something about all tasks
@@ -108,8 +109,8 @@ def train(
     """
     started = time.monotonic()
     compute = device_of(device)
-    method = method.for_run(federation, privacy) if isinstance(method, Method) else method
-    rounds = usual(method) if rounds is None else rounds
+    plan = chosen(federation, method, privacy, model, rounds, cohort, personalise)
+    federation, method, rounds, cohort = plan.federation, plan.method, plan.rounds, plan.cohort
     check(federation, method, rounds, patience, privacy, personalise)
     check_channel(method, server, attendance)
     check_curator(federation, method, curator, privacy, seed)
@@ -124,6 +125,7 @@ def train(
     progress = progress_of(progress)
     settings = _settings(method, model, privacy, rounds, cohort, seed, config)
     settings |= {"personalise": personalise, "server": asdict(server) if server else None}
+    settings |= {"chosen": plan.why} if plan.why else {}
     settings |= {"attendance": attendance.to_json()} if attendance else {}
     settings |= {"curator": curator.to_json()} if curator else {}
     settings |= {"engine": engine} if engine != SIMULATE else {}

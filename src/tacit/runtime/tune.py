@@ -30,6 +30,7 @@ from tacit.privacy import Channel, Ledger, Prepaid, Privacy, Release, Sampler, s
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.selection import number_of_runs, tuning
 from tacit.randomness import Randomness
+from tacit.runtime.auto import chosen
 from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import OnRound, Progress
@@ -42,7 +43,6 @@ from tacit.runtime.start import (
     model_of,
     name_of,
     progress_of,
-    usual,
 )
 from tacit.runtime.store import replace
 from tacit.runtime.train import SETTINGS, train
@@ -62,14 +62,14 @@ SCORES = {
 
 def tune(
     federation: Federation,
-    method: Method,
+    method: Method | str,
     *,
     search: Search,
     privacy: Privacy,
     expected_runs: float = 10,
     model: nn.Module | ModelFactory | str = linear,
     rounds: int | None = None,
-    cohort: float | int = 1.0,
+    cohort: float | int | None = None,
     seed: int | None = None,
     server: Server | None = None,
     personalise: Personalise = "best",
@@ -92,6 +92,11 @@ def tune(
     A tuning cannot be resumed: it is booked as a whole before its first run, and one that was cut
     off is spent.
     """
+    if not isinstance(method, Method):
+        raise TacitError(
+            f"method is {method!r}, but settings of a method are searched: pass one, like "
+            'tacit.PMTL() (or [method] name = "pmtl")'
+        )
     space = _Space.of(method, search)
     tasks = len(federation)
     if not isinstance(privacy, Privacy):
@@ -99,8 +104,8 @@ def tune(
     if not len(federation.validation.y):
         raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
     progress = progress_of(progress)
-    method = method.for_run(federation, privacy) if isinstance(method, Method) else method
-    rounds = usual(method) if rounds is None else rounds
+    found = chosen(federation, method, privacy, model, rounds, cohort, "none")
+    method, rounds, cohort = found.method, found.rounds, found.cohort
     same = {"model": model, "rounds": rounds, "cohort": cohort, "server": server, "device": device}
     check(federation, method, rounds, None, privacy, personalise)
     sampler, delta = sampler_for(privacy.sampling, cohort, tasks), privacy.delta_for(tasks)

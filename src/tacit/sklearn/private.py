@@ -6,6 +6,7 @@ import hashlib
 import math
 import warnings
 from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,33 +14,33 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
-from torch.func import vmap
 
+from tacit.data import preprocess
+from tacit.data.common import in_original_units, own_units
 from tacit.data.preprocess import assumed_of_target, fit_target, moments
 from tacit.data.targets import CLASSES
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind, Rows, TargetScale
-from tacit.local.batches import Batches, all_rows
-from tacit.local.bayes import design
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.methods import (
+    AUTO,
     METHODS,
-    Local,
     Method,
+    Mixed,
     OnBillboard,
     RelatedMethod,
-    TrainedMethod,
 )
-from tacit.methods.linear import LinearMethod, alone
+from tacit.methods.linear import LinearMethod
 from tacit.models import MODELS
 from tacit.privacy import Everyone, Ledger, Prepaid, Privacy, guarantee, spent
 from tacit.privacy.accounting import Spent
 from tacit.privacy.sampling import Neighbours
 from tacit.randomness import Randomness
-from tacit.runtime.prepare import prepare
+from tacit.runtime.auto import chosen
 from tacit.runtime.progress import silent
 from tacit.runtime.start import model_of
 from tacit.runtime.train import train
+from tacit.sklearn.alone import alone_model
 from tacit.sklearn.base import Classifier, MultiTask, Regressor, check_flag, number, whole
 
 LAYERS = ("linear", "mlp")
@@ -66,7 +67,7 @@ class _Private(MultiTask):
 
     def __init__(
         self,
-        method: str | Method = "prior",
+        method: str | Method = AUTO,
         *,
         epsilon: float | None = 1.0,
         delta: float | None = None,
@@ -99,12 +100,12 @@ class _Private(MultiTask):
         """
         # What can be refused is refused before any work.
         method, privacy, seed, model = self._method(), self._privacy(), self._seed(), self._layers()
-        rounds = self._rounds(method)
-        path = self._path(method, privacy, rounds)
+        rounds = self._rounds()
+        path = self._path(method, privacy)
         self._check_units()
         self._forget()
         rows = self._rows(X, y, tasks)
-        federation = self._federation(rows)
+        federation = self._federation(rows, method)
         if len(federation) > 1:
             self._compare(rows, privacy)
             # Nothing is published before `fit` returns, and nothing ever is if it fails: a ledger
@@ -126,7 +127,8 @@ class _Private(MultiTask):
                 )
         else:
             flat = model_of(model, federation, Randomness.of(seed).key("model", 0))
-            models, self.diverged_ = _alone(federation, method, flat, rounds, seed), []
+            plan = chosen(federation, method, privacy, model, rounds, personalise="none")
+            models, self.diverged_ = alone_model(federation, plan, flat, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
                 {}, channel="nothing", privacy=None, tasks=1, sampler=Everyone(), clip=math.inf,
@@ -147,6 +149,9 @@ class _Private(MultiTask):
         self, federation: Federation, flat: FlatModel, w: Tensor, buffers: Tensor, blank: bool
     ) -> None:
         """The models [tasks + 1, size], the billboard's last, and the units that they speak in."""
+        if federation.preprocessing is not None:
+            self._keep_shared(in_original_units(federation, w.double()).numpy(), blank)
+            return
         scale, shift, own = np.ones(len(w)), np.zeros(len(w)), federation.target_scale
         self._no_newcomers = ""
         if own is not None:
@@ -169,14 +174,28 @@ class _Private(MultiTask):
             module = flat.module(flat.start, flat.buffers)
             self._network = (module, federation.kind, w, buffers, scale, shift)
 
+    def _keep_shared(self, found: np.ndarray, blank: bool) -> None:
+        """Weights for rows as they were given: there is a shared model where there are units."""
+        self._no_newcomers = "one task shares nothing: fit at least two" if blank else ""
+        if not np.isfinite(found[-1]).all():
+            self._no_newcomers = (
+                "votes about units drowned in noise, so there is no shared model: fit more tasks, "
+                "or raise epsilon"
+            )
+        self._keep_linear(found, 1, np.ones(len(found)), np.zeros(len(found)))
+
     # --- parameters ---
 
     def _several_classes(self) -> bool:
+        if isinstance(self.method, str) and self.method == AUTO:
+            return True
         kind = METHODS.get(self.method) if isinstance(self.method, str) else type(self.method)
         return kind is None or not issubclass(kind, LinearMethod)
 
-    def _method(self) -> Method:
-        known = [n for n, kind in METHODS.items() if not issubclass(kind, RelatedMethod)]
+    def _method(self) -> Method | str:
+        if isinstance(self.method, str) and self.method == AUTO:
+            return AUTO
+        known = [AUTO] + [n for n, kind in METHODS.items() if not issubclass(kind, RelatedMethod)]
         if isinstance(self.method, Method) and not isinstance(self.method, RelatedMethod):
             return self.method
         if not isinstance(self.method, str) or self.method not in known:
@@ -186,9 +205,9 @@ class _Private(MultiTask):
             )
         return METHODS[self.method]()
 
-    def _rounds(self, method: Method) -> int:
+    def _rounds(self) -> int | None:
         if self.rounds is None:
-            return method.usual_rounds
+            return None
         if not whole(self.rounds) or self.rounds < 1:
             raise TacitError(f"rounds={self.rounds!r}: a whole number, 1 or more, is needed")
         return int(self.rounds)
@@ -235,15 +254,13 @@ class _Private(MultiTask):
             raise TacitError("fit_intercept=False is for model='linear' only: leave it out")
         return MODELS["linear-no-intercept"]
 
-    def _path(self, method: Method, privacy: Privacy | None, rounds: int) -> Path | None:
+    def _path(self, method: Method | str, privacy: Privacy | None) -> Path | None:
         if self.ledger is None:
             return None
         if not isinstance(self.ledger, str | Path) or not Path(self.ledger).parent.is_dir():
             raise TacitError(f"ledger={self.ledger!r}: a file in a folder that exists is needed")
         epsilon = None if privacy is None else privacy.epsilon
-        refuted = (
-            epsilon and isinstance(method, OnBillboard) and method.printed(rounds, epsilon, 0.1)
-        )
+        refuted = epsilon and isinstance(method, OnBillboard) and method.printed(1, epsilon, 0.1)
         if epsilon is None or refuted:
             why = (
                 "the Wishart mechanism promises nothing"
@@ -269,19 +286,44 @@ class _Private(MultiTask):
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         """The target as models see it, and what the federation says of it."""
 
-    def _federation(self, rows: Rows) -> Federation:
-        x = rows.x.float()
-        if not x.isfinite().all():
+    def _federation(self, rows: Rows, method: Method | str) -> Federation:
+        if not rows.x.float().isfinite().all():
             raise TacitError("X holds numbers too large for single precision: scale it first")
+        if not self._votes(method):
+            return self._made(rows)
+        # Columns in each task's own units, from which a run goes over to common ones.
+        x, offsets = rows.x.numpy(), rows.offsets.numpy()
+        fitted = preprocess.fit(x, offsets, "task", self._columns(x.shape[1]))
+        task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
+        made = self._made(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
+        own = None if self._public_units() else made.target_scale
+        spread = preprocess.moments(rows.y.double().numpy()[:, None], offsets)[1][:, 0]
+        return replace(
+            made,
+            preprocessing=fitted.preprocessing,
+            units=own_units(fitted, own, spread),
+            assumptions=(*made.assumptions[1:], *fitted.assumptions),
+        )
+
+    def _votes(self, method: Method | str) -> bool:
+        """Whether a run will find common units for the columns."""
+        linear = isinstance(self.model, str) and self.model == "linear" and self.fit_intercept
+        classes = getattr(self, "classes_", ())
+        return isinstance(method, Mixed) or (method == AUTO and linear and len(classes) <= 2)
+
+    def _columns(self, number: int) -> list[str]:
+        return [*getattr(self, "feature_names_in_", [f"x{i}" for i in range(number)])]
+
+    def _made(self, rows: Rows) -> Federation:
+        x = rows.x.float()
         y, about = self._target(rows)
         nothing = Rows(x[:0], y[:0], torch.zeros_like(rows.offsets))
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(x.shape[1])])
         return Federation(
             names=[str(task) for task in self.tasks_],
             train=Rows(x, y, rows.offsets),
             validation=nothing,
             test=nothing,
-            features=tuple(names),
+            features=tuple(self._columns(x.shape[1])),
             **about,
         )
 
@@ -313,17 +355,19 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 
     Parameters
     ----------
-    method : a name in `tacit.methods.METHODS` ("prior", "mpmtl", "pmtl", "fedavg", "local" …), or
-        a method with settings of its own, like `tacit.SharedPrior(mean=0)`; not those that need a
-        relation among tasks
+    method : "auto" chooses by public facts: "mixed" for linear models with an intercept, in common
+        units that the fit pays for, so that X and y may have any; or a name in
+        `tacit.methods.METHODS` ("prior", "mpmtl", "pmtl", "fedavg", "local" …); or a method with
+        settings of its own, like `tacit.SharedPrior(mean=0)`; not those that need a relation
     epsilon, delta, neighbours : what to promise (`tacit.Privacy`), for whole tasks; epsilon=None
         asks for no privacy, and `guarantee_` says so
-    rounds : None for what is usual for the method: 3 with "prior" (1 where its mean is 0, 5 where
-        it is 1), 10 with "mpmtl", 100 with most others
-    target_scale : "task" lets each task standardise its own targets, which is free, suits any unit
-        and fits the default clip of 1; but levels are not shared, and nothing can be predicted for
-        a task that was not there. (mean, standard deviation) are public constants for all tasks,
-        and lift both limits. On the School data (30 % of rows, ε=1, method "prior") the error as a
+    rounds : None for what is usual for the method: 6 with "mixed", 3 with "prior" (1 where its mean
+        is 0, 5 where it is 1), 10 with "mpmtl", 100 with most others
+    target_scale : "task" lets each task standardise its own targets ("mixed" then goes over to
+        common units), which is free and suits any unit; but with other methods levels are not
+        shared, and nothing can be predicted for a task that was not there. (mean, standard
+        deviation) are public constants for all tasks, and lift both limits.
+        On the School data (30 % of rows, ε=1, method "prior") the error as a
         share of the variance is 0.648 with "task", 0.651 with constants guessed from the range of
         scores, 0.646 with good ones, and 0.709 with (0, 1), which leaves targets as they are.
     model : "linear", "mlp", or a torch module for [rows, features]; linear methods need "linear"
@@ -346,7 +390,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 
     def __init__(
         self,
-        method: str | Method = "prior",
+        method: str | Method = AUTO,
         *,
         epsilon: float | None = 1.0,
         delta: float | None = None,
@@ -428,34 +472,3 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
             "assumptions": (AS_GIVEN, CLASSES),
         }
         return rows.y.float() if kind == "binary" else rows.y, about
-
-
-def _alone(
-    federation: Federation, method: Method, model: FlatModel, rounds: int, seed: int | None
-) -> tuple[Tensor, Tensor]:
-    """The model of the only task, by what the method does for a task that nobody talks to."""
-    if isinstance(method, LinearMethod):
-        size = method.size(model)
-
-        def one(batches: Batches) -> Tensor:
-            rows = design(batches, size)
-            return alone(model.kind, rows, rows[0].new_zeros(size))[0].float()
-
-        rows = federation.train
-        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
-        return vmap(one)(batches), model.buffers[None]
-    if not isinstance(method, TrainedMethod):
-        raise TacitError(
-            f"{type(method).__name__} cannot train one task alone: name at least two tasks"
-        )
-    if not isinstance(method, Local):
-        method = Local(
-            lr=method.lr, local_steps=method.local_steps, batch=method.batch,
-            halve_every=method.halve_every,
-        )  # fmt: skip
-    simulation = prepare(
-        federation, method, model, None, Everyone(), rounds, Randomness.of(seed),
-        model.start.device,
-    )  # fmt: skip
-    simulation.run()
-    return simulation.personal(torch.arange(1))

@@ -14,7 +14,7 @@ age = { range = [0, 120] }   # a number, which each silo scales for itself
 sex = { flag = true }        # 0 or 1, as it is
 cp = { categories = ["typical", "atypical", "none"], gaps = true }
 
-[method]
+[method]                     # leave it out, and public facts decide
 name = "pmtl"
 
 [privacy]
@@ -42,12 +42,13 @@ from tacit.errors import TacitError
 from tacit.federation import ONE_OUTPUT
 from tacit.methods import ExchangeMethod, OnBillboard, RelatedMethod
 from tacit.privacy import Privacy
+from tacit.runtime.auto import chosen
 from tacit.runtime.curator import check_curator
 from tacit.runtime.silos.agreed import DataSection, check_columns, heads_of, labels_of
 from tacit.runtime.silos.table import schema_of
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.start import check as check_run
-from tacit.runtime.start import check_channel, model_of
+from tacit.runtime.start import check_channel, model_of, name_of
 from tacit.secure.certificates import check_name
 
 PUBLIC = (
@@ -68,7 +69,7 @@ class RunSection(Section):
     """How long, with whom, and what is released at the end."""
 
     rounds: int | None = None
-    cohort: float | int = 1.0
+    cohort: float | int | None = None
     model: str = "linear"
     seed: int | None = None
     metrics: bool = False
@@ -117,7 +118,19 @@ class Agreement:
 
 
 def _terms(file: File, labels: tuple[str, ...]) -> Terms:
-    method = file.method.method()
+    """What the file says, with what is usual where it says nothing."""
+    draft = _draft(file, labels)
+    run, given = file.run, file.method.method()
+    found = chosen(
+        draft.federation(), given, draft.made_privacy(), run.model, run.rounds, run.cohort, "none"
+    )
+    method = {"name": name_of(found.picked), **_plain(found.picked)}
+    cohort = 1.0 if found.cohort == 1 else found.cohort
+    return dataclasses.replace(draft, method=method, rounds=found.rounds, cohort=cohort)
+
+
+def _draft(file: File, labels: tuple[str, ...]) -> Terms:
+    """Without the method, which is chosen by all the rest."""
     table, run = file.data.agreed(), file.run
     features = schema_of(table).features
     privacy = None if file.privacy is None else Privacy(**file.privacy.model_dump())
@@ -128,10 +141,10 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
         kind=file.data.kind,
         outputs=1 if file.data.kind in ONE_OUTPUT else len(labels),
         input_shape=(len(features),),
-        method={"name": file.method.name, **_plain(method)},
+        method={},
         model=run.model,
-        rounds=method.usual_rounds if run.rounds is None else run.rounds,
-        cohort=1.0 if run.cohort == 1 else run.cohort,
+        rounds=1,
+        cohort=1.0,
         privacy=None if privacy is None else _plain(privacy),
         server=None if file.server is None else _plain(file.server.rule()),
         curator=None if file.curator is None else file.curator.model_dump(),

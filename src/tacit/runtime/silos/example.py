@@ -17,7 +17,7 @@ from tacit.data.schema import Schema, numbers
 from tacit.data.tabular import read_table
 from tacit.data.targets import encode
 from tacit.errors import TacitError
-from tacit.methods import ExchangeMethod
+from tacit.methods import AUTO, ExchangeMethod
 
 NO_TASK = ""
 """A name that no column of a file can have."""
@@ -31,7 +31,7 @@ def write_example(
     task: str | None = None,
     drop: Sequence[str] = (),
     name: str = "consortium",
-    method: str = "pmtl",
+    method: str = AUTO,
     epsilon: float | None = 2.0,
 ) -> str:
     """The text of a file for `Agreement.read`.
@@ -50,7 +50,7 @@ def write_example(
     drop = [drop] if isinstance(drop, str) else list(drop)
     unused = [*drop, *([] if task is None else [task])]
     schema = Schema.fit(table, NO_TASK, targets, drop=unused)
-    made = make_method(method, {})
+    made = None if method == AUTO else make_method(method, {})
     columns = [
         f"{_key(column.name)} = {{ {_column(table, column)} }}"
         for column in schema.columns
@@ -79,8 +79,7 @@ def write_example(
             "",
             *(["[privacy]", f"epsilon = {float(epsilon or 0)!r}", ""] if private else []),
             "[run]",
-            f"rounds = {made.usual_rounds}",
-            "cohort = 1.0",
+            *([] if made is None else [f"rounds = {made.usual_rounds}", "cohort = 1.0"]),
             'model = "linear"',
             "",
         ]

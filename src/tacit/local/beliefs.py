@@ -1,0 +1,104 @@
+"""What a task of a linear mixed model may believe, and how much speaks for each on its own rows.
+
+    own effects     w ~ N(β, σ²(f·BBᵀ + s·D²))     a few effects B beside slopes of everything
+    by itself       w ~ N(0, σ²·t·D²)              no use of the others at all
+
+D is diagonal. All of them have V = I + s·XD²Xᵀ in common, for few s: rows are decomposed once for
+each of these. Effects are a correction of as many dimensions as there are effects, with Z = XB:
+
+    u = f(I + f·ZᵀV⁻¹Z)⁻¹ZᵀV⁻¹e,     w = β + Bu + s·D²XᵀV⁻¹(e − Zu)
+
+Written for one task, like `local.bayes`, whose `solve` gives the same for each candidate.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tacit.local.bayes import KNOWN, evidence_of, logdet_of
+
+
+class Shared(NamedTuple):
+    """Vectors T [n, t] seen through V = I + s·zzᵀ, for each s."""
+
+    solved: Tensor
+    """[s, d, t]: zᵀV⁻¹T."""
+    products: Tensor
+    """[s, t, t]: TᵀV⁻¹T."""
+    logdet: Tensor
+    """[s]: of V."""
+
+    @classmethod
+    def of(cls, z: Tensor, vectors: Tensor, strengths: Tensor) -> Shared:
+        """In as many dimensions as there are rows, or columns of z, whichever are fewer."""
+        n, d = z.shape
+        strength = strengths[:, None, None]
+        kernel, known = (z @ z.T, vectors) if n <= d else (z.T @ z, z.T @ vectors)
+        eye = torch.eye(len(kernel)).to(z)
+        factor = torch.linalg.cholesky_ex(eye + strength * kernel)[0]
+        known = known.expand(len(strengths), -1, -1)
+        half = torch.linalg.solve_triangular(factor, known, upper=False)
+        solved = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+        products = half.mT @ half
+        if n <= d:
+            return cls(z.T @ solved, products, logdet_of(factor))
+        left = vectors.T @ vectors - strength * products
+        return cls(solved, left, logdet_of(factor))
+
+    def at(self, places: list[int]) -> Shared:
+        """For some of the s."""
+        return Shared(*(side[places] for side in self))
+
+
+def beliefs(
+    rows: tuple[Tensor, Tensor, Tensor],
+    mean: Tensor,
+    effects: Tensor,
+    spread: Tensor,
+    variance: Tensor,
+    *,
+    factors: tuple[float, ...],
+    slopes: tuple[float, ...],
+    alone: tuple[float, ...],
+    alone_rows: float,
+) -> tuple[Tensor, Tensor]:
+    """Weights [f·s + t, d] and logarithms of the evidence, of all candidates.
+
+    B are the `effects` [d, r], D is the `spread` [d]. σ² is about `variance`, which is worth
+    `KNOWN` rows, and `alone_rows` to a task by itself.
+    """
+    x, y, counts = rows
+    x, y = x * counts.unsqueeze(1), y * counts
+    error = y - x @ mean
+    strengths = sorted({*slopes, *alone})
+    vectors = torch.cat([error.unsqueeze(1), y.unsqueeze(1), x @ effects], dim=1)
+    grids = (strengths, factors, slopes, alone)
+    every, factor, slope, strength = (
+        torch.tensor(each, dtype=x.dtype, device=x.device) for each in grids
+    )
+    shared = Shared.of(x * spread, vectors, every)
+
+    solved, products, logdet = shared.at([strengths.index(each) for each in slopes])
+    u, quad, more = _effects(products, factor)
+    seen = solved[:, :, 0] - (solved[:, :, 2:] * u.unsqueeze(-2)).sum(-1)
+    w = mean + (effects * u.unsqueeze(-2)).sum(-1) + spread * slope.unsqueeze(1) * seen
+    total = (error * error).sum()
+    evidence = evidence_of(logdet + more, quad, total, counts, KNOWN, variance)
+
+    solved, products, logdet = shared.at([strengths.index(each) for each in alone])
+    by_itself = spread * strength.unsqueeze(1) * solved[:, :, 1]
+    quad, total = products[:, 1, 1], (y * y).sum()
+    for_itself = evidence_of(logdet, quad, total, counts, alone_rows, variance)
+    return torch.cat([w.flatten(0, 1), by_itself]), torch.cat([evidence.flatten(), for_itself])
+
+
+def _effects(products: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """u [f, s, r], eᵀV⁻¹e and what is added to the determinant, all with own effects in V."""
+    toward, about = products[:, 2:, :1], products[:, 2:, 2:]
+    eye, factor = torch.eye(about.shape[-1]).to(about), factors[:, None, None, None]
+    small = torch.linalg.cholesky_ex(eye + factor * about)[0]
+    u = (factor * torch.cholesky_solve(toward.expand(len(factors), -1, -1, -1), small))[..., 0]
+    return u, products[:, 0, 0] - (toward[..., 0] * u).sum(-1), logdet_of(small)

@@ -1,0 +1,52 @@
+"""One task, and nobody to learn from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.local.batches import Batches, all_rows
+from tacit.local.bayes import design
+from tacit.local.flat import FlatModel
+from tacit.methods import Local, TrainedMethod
+from tacit.methods.linear import LinearMethod, alone
+from tacit.privacy import Everyone
+from tacit.randomness import Randomness
+from tacit.runtime.auto import Chosen
+from tacit.runtime.prepare import prepare
+
+
+def alone_model(
+    federation: Federation, plan: Chosen, model: FlatModel, seed: int | None
+) -> tuple[Tensor, Tensor]:
+    """The model of the only task, by what the method does for a task that nobody talks to."""
+    method, rounds = plan.method, plan.rounds
+    if isinstance(method, LinearMethod):
+        size = method.size(model)
+
+        def one(batches: Batches) -> Tensor:
+            rows = design(batches, size)
+            return alone(model.kind, rows, rows[0].new_zeros(size))[0].float()
+
+        rows = federation.train
+        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
+        return vmap(one)(batches), model.buffers[None]
+    if not isinstance(method, TrainedMethod):
+        raise TacitError(
+            f"{type(method).__name__} cannot train one task alone: name at least two tasks"
+        )
+    if not isinstance(method, Local):
+        method = Local(
+            lr=method.lr, local_steps=method.local_steps, batch=method.batch,
+            halve_every=method.halve_every,
+            steepest=method.steepest,
+        )  # fmt: skip
+    simulation = prepare(
+        federation, method, model, None, Everyone(), rounds, Randomness.of(seed),
+        model.start.device,
+    )  # fmt: skip
+    simulation.run()
+    return simulation.personal(torch.arange(1))
