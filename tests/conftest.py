@@ -52,6 +52,8 @@ def arrays(tasks: int, features: int, kind: str, seed: int = 0, rows=(6, 30)):
     own = np.repeat(common + 0.5 * generator.normal(size=(tasks, features)), counts, axis=0)
     score = (x * own).sum(axis=1) + 0.3 * generator.normal(size=len(x))
     y = score if kind == "regression" else (score > 0).astype(np.float32)
+    if kind == "count":
+        y = generator.poisson(np.exp(0.5 * score))
     if kind == "multiclass":
         y = np.digitize(score, [-0.5, 0.5])
     return x, y, names

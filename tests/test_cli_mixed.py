@@ -54,7 +54,7 @@ def test_a_mixed_model_by_formula(wages, tmp_path):
         ("wage ~ exper", [], "which column names the task"),
         ("wage ~ scale(exper) + (1 | person)", [], "rows of all tasks"),
         ("wage ~ expr + (1 | person)", [], "did you mean 'exper'"),
-        ("wage ~ exper + (1 | person)", ["--kind", "count"], "kind"),
+        ("wage ~ exper + (1 | person)", ["--kind", "count"], "whole numbers, 0 or more"),
         ("wage ~ exper + (1 | person)", ["--epsilon", "-1"], "epsilon"),
         ("wage ~ exper + (1 | person)", ["--delta", "0.1"], "delta without epsilon"),
     ],

@@ -104,7 +104,6 @@ def test_mistakes_in_the_text_get_one_sentence(text, words):
         ("y ~ x + (1 | schol)", "did you mean 'school'"),
         ("y ~ log(z) + (1 | school)", "log(z) is nan in row"),
         ("log(z) ~ x + (1 | school)", "log(z) is nan in row"),
-        ("town ~ x + (1 | school)", "numbers and for two classes"),
         ("C(town) ~ x + (1 | school)", "becomes 3 columns"),
         ("y ~ C(x) + (1 | school)", "60 levels"),
     ],

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import (
     accuracy_score,
+    d2_tweedie_score,
     f1_score,
     jaccard_score,
     log_loss,
+    mean_poisson_deviance,
     r2_score,
     roc_auc_score,
 )
@@ -99,6 +101,33 @@ def test_regression(counts, seed):
     known = [v for v in nmse if v is not None]
     if known:
         assert got.overall["nmse_per_task"] == pytest.approx(np.mean(known), rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**shapes)
+def test_count(counts, seed):
+    rng = np.random.default_rng(seed)
+    n = sum(counts)
+    y = rng.integers(0, 3, n).astype(float)  # some tasks are constant
+    z = rng.normal(size=n)
+    got, mean = evaluate("count", z, y, offsets(counts)), np.exp(z)
+    losses = [mean_poisson_deviance(y[s], mean[s]) if len(y[s]) else None for s in spans(counts)]
+    shares = [
+        1 - d2_tweedie_score(y[s], mean[s], power=1) if len(set(y[s])) > 1 else None
+        for s in spans(counts)
+    ]
+    check(got.per_task["loss"], losses)
+    check(got.per_task["deviance"], shares)
+    wild = evaluate("count", np.where(z > 0, 1e5, -1e5), y, offsets(counts))
+    assert all(v is None or np.isfinite(v) for v in wild.overall.values())
+    assert "accuracy" not in got.per_task
+    if len(set(y)) > 1:
+        wanted = 1 - d2_tweedie_score(y, mean, power=1)
+        assert got.overall["deviance_pooled"] == pytest.approx(wanted)
+        assert got.overall["deviance_per_task"] == mean_of(shares)
+    assert (main_score("count"), task_score("count")) == (
+        ("deviance_pooled", False), ("loss", False),
+    )  # fmt: skip
 
 
 @settings(max_examples=40, deadline=None)

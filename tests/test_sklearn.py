@@ -410,7 +410,10 @@ def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path, monkeypatch
         ({"random_state": -1}, "random_state=-1"),
         ({"random_state": "x"}, "random_state='x'"),
         ({"model": "cnn"}, "model='cnn': choose one of linear, mlp"),
-        ({"method": "prior", "model": "mlp"}, "SharedPrior is for linear and logistic regression"),
+        (
+            {"method": "prior", "model": "mlp"},
+            "SharedPrior is for linear models of a target of kind",
+        ),
         ({"fit_intercept": "no"}, "fit_intercept='no'"),
         ({"fit_intercept": False, "model": "mlp"}, "only: leave it out"),
         ({"fit_intercept": False, "target_scale": (3.0, 1.0)}, "around 0"),

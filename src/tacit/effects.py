@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from tacit.data.common import RawUnits
+from tacit.families import FAMILIES
 from tacit.inference import mixed_of
+from tacit.local.mixed import between
 from tacit.privacy import NOT_COVERED
 
 if TYPE_CHECKING:
@@ -46,17 +48,21 @@ def effects_of(simulation: Simulation, task: int) -> Effects:
     fresh = method.state(simulation.model, simulation.shown)
     state = simulation.store.take(torch.tensor([task], device=simulation.device), fresh)
     effect = state["own"][0].cpu().double().numpy()
-    own = method.own(len(board["beta"]))
+    outputs, size = method.outputs, len(board["beta"]) // method.outputs
+    own = method.own(size)
     rows = federation.train.of(task)[0].cpu().double().numpy()
     x = np.column_stack([rows.reshape(len(rows), -1), np.ones(len(rows))])
-    weight = np.ones(len(x))
-    if federation.kind == "binary":
-        scores = x @ board["beta"] + x[:, own] @ effect
-        weight = np.exp(-np.logaddexp(0, scores) - np.logaddexp(0, -scores))
-    z = x[:, own] @ board["root"]
-    left = np.linalg.inv(np.eye(len(own)) + (z * weight[:, None]).T @ z)
-    back = RawUnits.of(federation, len(board["beta"]))
+    weight = torch.ones(len(x), 1, 1, dtype=torch.float64)
+    if federation.kind in FAMILIES:
+        scores = (
+            x @ board["beta"].reshape(outputs, -1).T + x[:, own] @ effect.reshape(outputs, -1).T
+        )
+        weight = FAMILIES[federation.kind].weight(torch.from_numpy(scores))
+    z = torch.from_numpy(x[:, own] @ board["root"])
+    eye = np.eye(outputs * len(own))
+    left = np.linalg.inv(eye + between(z, weight, z).numpy())
+    back = RawUnits.of(federation, size, outputs)
     to_raw, names = back.own(own)
-    turned = float(board["rest"]) ** 0.5 * to_raw @ board["root"]
-    errors, deviations = (np.sqrt(np.diag(turned @ c @ turned.T)) for c in (left, np.eye(len(own))))
+    turned = float(board["rest"]) ** 0.5 * to_raw @ np.kron(np.eye(outputs), board["root"])
+    errors, deviations = (np.sqrt(np.diag(turned @ c @ turned.T)) for c in (left, eye))
     return Effects(names, to_raw @ effect, errors, deviations, back.words)

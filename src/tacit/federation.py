@@ -25,7 +25,11 @@ if TYPE_CHECKING:  # data/ imports this module, so the names are for type checke
     from tacit.data.preprocess import Preprocessing
     from tacit.data.schema import Schema
 
-Kind = Literal["regression", "binary", "multiclass", "multilabel", "segmentation"]
+Kind = Literal["regression", "count", "binary", "multiclass", "multilabel", "segmentation"]
+NUMBERS: tuple[Kind, ...] = ("regression", "count")
+"""Kinds whose targets are numbers, not classes."""
+ONE_OUTPUT: tuple[Kind, ...] = (*NUMBERS, "binary")
+"""Kinds whose models say one number for each row."""
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
@@ -34,9 +38,9 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 class Rows:
     """Task k owns rows `offsets[k]:offsets[k + 1]` of `x` and `y`.
 
-    `y` is float [N] for regression and binary (0/1), int64 [N] for multiclass, float [N, labels]
-    (0/1, NaN where missing) for multilabel, int8 [N, heads, height, width] (-1 where missing) for
-    segmentation.
+    `y` is float [N] for regression, count and binary (0/1), int64 [N] for multiclass, float
+    [N, labels] (0/1, NaN where missing) for multilabel, int8 [N, heads, height, width] (-1 where
+    missing) for segmentation.
     """
 
     x: Tensor

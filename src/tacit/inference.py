@@ -28,7 +28,7 @@ import numpy as np
 
 from tacit.data.common import RawUnits
 from tacit.errors import TacitError
-from tacit.federation import Federation
+from tacit.federation import Federation, Kind
 from tacit.methods import Mixed
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ ABOVE_NOISE = 1.0
 TARGET = "the target"
 UNKNOWN = 0.25
 """A coefficient is not known where directions without information leave it that variance."""
-LOGISTIC = math.pi**2 / 3
-"""Variance of the latent error of a binary outcome."""
+LOGISTIC, GUMBEL = math.pi**2 / 3, math.pi**2 / 6
+"""Variances of the latent error of a binary outcome, and of each of several classes."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class MixedSummary:
     own_covariance: np.ndarray
     """Σ [r, r], of those."""
     residual: float | None
-    """σ²; None for a binary outcome."""
+    """σ²; None where the outcome is no plain number."""
     icc: float
     """Part of the variance that is between tasks, for rows at the centre of all columns."""
     marginal: float | None
@@ -155,12 +155,14 @@ def summary(run: Run) -> MixedSummary:
     simulation, federation, promise = run.simulation, run.federation, run.guarantee
     method = mixed_of(simulation)
     board = {name: value.cpu().double().numpy() for name, value in simulation.board.tensors.items()}
-    size, tasks = len(board["beta"]), len(federation)
+    classes, tasks = method.outputs, len(federation)
+    size = len(board["beta"]) // classes
     own, rest = method.own(size), float(board["rest"])
-    back = RawUnits.of(federation, size)
+    back = RawUnits.of(federation, size, classes)
     spread, assumed = (rest * root @ root.T for root in (board["root"], board["working root"]))
     misjudged = np.zeros((size, size))
     misjudged[np.ix_(own, own)] = (spread - assumed) / tasks
+    misjudged = np.kron(np.eye(classes), misjudged)
     loud = method.loud(simulation.board["beta"]).cpu().numpy()
     both = np.outer(loud, loud)
     beta, parts = _unshrunk(_told(board, loud), misjudged / both, rest / tasks)
@@ -172,20 +174,22 @@ def summary(run: Run) -> MixedSummary:
     unknown |= bool(lacking) or not method.whole
     estimate = np.where(unknown, np.nan, back.coefficients(beta * loud))
     total = sampling + privacy
-    errors = [np.where(unknown, np.inf, np.sqrt(np.diag(c))) for c in (total, sampling, privacy)]
+    squares = (np.diag(each).clip(min=0.0) for each in (total, sampling, privacy))
+    errors = [np.where(unknown, np.inf, np.sqrt(each)) for each in squares]
     total[unknown] = total[:, unknown] = np.nan
     shrunk = back.coefficients(board["beta"])
     rows = zip(back.names, estimate, *errors, shrunk, back.spreads, strict=True)
     of_own, names = back.own(own)
-    binary = federation.kind == "binary"
-    left = LOGISTIC if binary else rest
-    marginal, conditional = _explained(federation, board, own, spread, left)
+    left = _left(federation.kind, rest, float(board["beta"][-1]), float(spread[-1, -1]))
+    marginal, conditional = None, None
+    if classes == 1:
+        marginal, conditional = _explained(federation, board, own, spread, left)
     return MixedSummary(
         coefficients=tuple(Coefficient(name, *map(float, numbers)) for name, *numbers in rows),
         covariance=total,
         own=names,
-        own_covariance=of_own @ spread @ of_own.T,
-        residual=None if binary else rest * back.unit**2,
+        own_covariance=of_own @ np.kron(np.eye(classes), spread) @ of_own.T,
+        residual=rest * back.unit**2 if federation.kind == "regression" else None,
         icc=float(spread[-1, -1] / (spread[-1, -1] + left)),
         marginal=marginal,
         conditional=conditional,
@@ -196,6 +200,13 @@ def summary(run: Run) -> MixedSummary:
         label=LEAKED if promise.leaks else COVERED,
         guarantee=str(promise),
     )
+
+
+def _left(kind: Kind, rest: float, intercept: float, between: float) -> float:
+    """Variance inside tasks, where scores have it; that of a count is at its mean over tasks."""
+    if kind == "count":
+        return math.log1p(math.exp(-intercept - between / 2))
+    return {"regression": rest, "binary": LOGISTIC, "multiclass": GUMBEL}[kind]
 
 
 class Told(NamedTuple):

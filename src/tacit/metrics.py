@@ -4,10 +4,11 @@ Per task, NaN where undefined (a part without rows, one class only, no variance)
 
 | name       | kinds                  | meaning                                                  |
 |------------|------------------------|----------------------------------------------------------|
-| `loss`     | all                    | MSE, log loss, cross entropy, mean log loss of the labels |
-| `accuracy` | all but regression     | share of right rows (of right labels, or pixels)         |
+| `loss`     | all                    | MSE, Poisson deviance, log loss, cross entropy            |
+| `accuracy` | all but numbers        | share of right rows (of right labels, or pixels)         |
 | `auc`      | binary                 | area under the ROC curve, ties count half                |
 | `nmse`     | regression             | MSE / variance of the task's targets                     |
+| `deviance` | count                  | loss / that of the task's mean count                     |
 | `f1`       | multilabel             | 2 TP / (2 TP + FP + FN) over all labels                  |
 | `miou`     | segmentation           | TP / (TP + FP + FN) of a class, mean over classes         |
 
@@ -17,6 +18,7 @@ Overall, None where undefined:
 |--------------------------------------------------|----------------------------------------------|
 | `loss`, `accuracy`, `f1`, `miou`, `auc_pooled`   | over all rows as if they were one task        |
 | `nmse_pooled`                                    | MSE of all rows / variance of all targets     |
+| `deviance_pooled`                                | loss of all rows / that of their mean count   |
 | `…_per_task` of each score, `auc`                | mean over tasks                               |
 | `worst_tenth`                                    | mean task score over the worst tenth of tasks |
 
@@ -32,11 +34,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tacit import pixels
 from tacit.errors import TacitError
-from tacit.federation import Kind, Rows, TargetScale
+from tacit.families import expected_count
+from tacit.federation import NUMBERS, ONE_OUTPUT, Kind, Rows, TargetScale
 from tacit.heads import Heads
 
 Array = np.ndarray | Tensor
@@ -87,6 +91,7 @@ def main_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
         return "accuracy_per_task", True
     return {
         "regression": ("nmse_pooled", False),
+        "count": ("deviance_pooled", False),
         "binary": ("accuracy", True),
         "multiclass": ("accuracy", True),
         "multilabel": ("f1", True),
@@ -95,9 +100,9 @@ def main_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
 
 
 def task_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
-    """The score of one task that goes with `main_score`: for regression its MSE (`loss`)."""
+    """The score of one task that goes with `main_score`: for numbers and counts `loss`."""
     name, higher = main_score(kind, heads)
-    return ("loss", False) if kind == "regression" else (name.removesuffix("_per_task"), higher)
+    return ("loss", False) if kind in NUMBERS else (name.removesuffix("_per_task"), higher)
 
 
 def evaluate(
@@ -105,13 +110,13 @@ def evaluate(
 ) -> Metrics:
     """Scores from raw model outputs; task k owns rows `offsets[k]:offsets[k + 1]`.
 
-    Outputs are predictions in the target's units [N] for regression, logits [N] for binary, logits
-    [N, C] for multiclass and multilabel, [N, C, height, width] for segmentation. Rows whose output
-    is NaN count as wrong, with an infinite loss, so that a model that broke down does not look
-    undefined.
+    Outputs are predictions in the target's units [N] for regression, logarithms of them for count,
+    logits [N] for binary, logits [N, C] for multiclass and multilabel, [N, C, height, width] for
+    segmentation. Rows whose output is NaN count as wrong, with an infinite loss, so that a model
+    that broke down does not look undefined.
     """
     out, y = _numpy(outputs), _numpy(targets)
-    if kind in ("regression", "binary") and out.ndim == 2 and out.shape[1] == 1:
+    if kind in ONE_OUTPUT and out.ndim == 2 and out.shape[1] == 1:
         out = out[:, 0]
     starts = _numpy(offsets).astype(np.int64)
     counts = np.diff(starts)
@@ -130,13 +135,12 @@ def evaluate(
         "loss": float(_ratio(loss.sum(), (known > 0).sum())),
         "loss_per_task": _mean_defined(per_task["loss"]),
     }
-    if kind == "regression":
-        variance = _variance(y, task, counts)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            per_task["nmse"] = np.where(variance > 0, per_task["loss"] / variance, math.nan)
-        whole = _variance(y, np.zeros(len(y), dtype=np.int64), np.array([len(y)]))[0]
-        overall["nmse_pooled"] = overall["loss"] / whole if whole > 0 else math.nan
-        overall["nmse_per_task"] = _mean_defined(per_task["nmse"])
+    if kind in NUMBERS:
+        name, one = "nmse" if kind == "regression" else "deviance", np.zeros(len(y), dtype=np.int64)
+        per_task[name] = _ratio(per_task["loss"], spread(kind, y, task, counts))
+        whole = spread(kind, y, one, np.array([len(y)]))[0]
+        overall[f"{name}_pooled"] = float(_ratio(overall["loss"], whole))
+        overall[f"{name}_per_task"] = _mean_defined(per_task[name])
     else:
         right = np.where(broken, 0.0, cells.right.sum(axis=1) if cells else _right(kind, out, y))
         per_task["accuracy"] = _ratio(_sum(right, task, counts), _sum(known, task, counts))
@@ -234,6 +238,8 @@ def _losses(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
     if kind == "regression":
         with np.errstate(over="ignore"):
             return (out - y) ** 2
+    if kind == "count":
+        return _deviance(out, expected_count(torch.from_numpy(out)).numpy(), y)
     if kind == "multiclass":
         top = out.max(axis=1, initial=-math.inf)
         top = np.where(np.isfinite(top), top, 0.0)
@@ -272,14 +278,27 @@ def _f1_parts(out: np.ndarray, y: np.ndarray, broken: np.ndarray) -> tuple[np.nd
     return hits, (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
 
 
-def _variance(y: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Plain variance of each task; exactly 0 for equal targets, whatever rounding says."""
+def _deviance(scores: np.ndarray, mean: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Poisson's: twice what the likelihood lacks to that of the count itself.
+
+    From the score, the mean's logarithm: that is known even where the mean is too small to write.
+    """
+    best = y * np.log(np.where(y > 0, y, 1.0)) - y
+    return np.maximum(2 * (best - y * scores + mean), 0.0)
+
+
+def spread(kind: Kind, y: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The loss of each task's own mean; exactly 0 for equal targets, whatever rounding says."""
     if not len(y):
         return np.zeros(len(counts))
     starts = np.minimum(np.cumsum(counts) - counts, len(y) - 1)
     differs = _sum(y != y[starts][task], task, counts) > 0
-    centred = y - _mean(y, task, counts)[task]
-    return np.where(differs, _mean(centred**2, task, counts), 0.0)
+    mean = _mean(y, task, counts)[task]
+    if kind == "regression":
+        lost = (y - mean) ** 2
+    else:
+        lost = _deviance(np.log(np.where(mean > 0, mean, 1.0)), mean, y)
+    return np.where(differs, _mean(lost, task, counts), 0.0)
 
 
 def _sum(values: np.ndarray, task: np.ndarray, counts: np.ndarray) -> np.ndarray:

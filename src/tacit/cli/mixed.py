@@ -26,7 +26,9 @@ def mixed(
         float | None, OPTION(help="The promise; without it, REML and no privacy.")
     ] = None,
     delta: Annotated[float | None, OPTION(help="Default 1 / (10 tasks).")] = None,
-    kind: Annotated[str | None, OPTION(help="regression or binary, if guessed wrong.")] = None,
+    kind: Annotated[
+        str | None, OPTION(help="regression, count, binary or multiclass, if guessed wrong.")
+    ] = None,
     seed: Annotated[int | None, OPTION(help="Reproducible, and therefore not private.")] = None,
     out: Annotated[Path | None, OPTION(help="Folder for the result.")] = None,
     quiet: Quiet = False,
@@ -54,7 +56,7 @@ def _show(run: Run, folder: Path) -> None:
     console = Console()
     if hasattr(run, "summary"):
         # Names of effects may hold square brackets, which are not rich's markup.
-        console.print(run.summary(), markup=False, highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
+        console.print(str(run.summary()), markup=False, highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
     else:
         console.print(Text(run.config["formula"]), soft_wrap=True)
         console.print(_coefficients(run))

@@ -146,7 +146,9 @@ def _target_moved(rows: Rows, factor: Tensor, offset: Tensor) -> Rows:
 class RawUnits:
     """Coefficients of a linear model in units of the table: jacobian @ (those of rows) + offset.
 
-    Those of rows have the intercept last, as models have it; those of the table have it first.
+    Those of rows have the intercept last, as models have it; those of the table have it first. Each
+    of several classes has all of them; only their differences mean something, so that those of the
+    table have mean zero over the classes.
     """
 
     names: tuple[str, ...]
@@ -155,9 +157,12 @@ class RawUnits:
     unit: float
     """Of the target."""
     words: str
+    spreads: np.ndarray
+    """Of the columns over that of the target; 1 over it for the intercept."""
+    classes: int
 
     @classmethod
-    def of(cls, federation: Federation, size: int) -> RawUnits:
+    def of(cls, federation: Federation, size: int, classes: int = 1) -> RawUnits:
         """For rows that all tasks scaled alike; for others the coefficients stay as they are."""
         made, target, columns = federation.preprocessing, federation.target_scale, size - 1
         shift, scale, zero, unit = np.zeros(columns), np.ones(columns), 0.0, 1.0
@@ -177,13 +182,14 @@ class RawUnits:
         jacobian[1:, :-1] = np.diag(unit / scale)
         known = federation.features
         names = known if len(known) == columns else tuple(f"column {k}" for k in range(columns))
-        offset = np.append(zero, np.zeros(columns))
-        return cls((INTERCEPT, *names), jacobian, offset, unit, RAW if raw else SCALED)
-
-    @property
-    def spreads(self) -> np.ndarray:
-        """Of the columns over that of the target; 1 over it for the intercept."""
-        return 1 / np.append(self.unit, np.diag(self.jacobian[1:, :-1]))
+        offset, names = np.append(zero, np.zeros(columns)), (INTERCEPT, *names)
+        spreads = 1 / np.append(unit, unit / scale)
+        if classes > 1:
+            labels = federation.labels or tuple(f"class {k}" for k in range(classes))
+            names = tuple(f"{label}: {name}" for label in labels for name in names)
+            jacobian = np.kron(np.eye(classes) - 1 / classes, jacobian)
+            offset, spreads = np.tile(offset, classes), np.tile(spreads, classes)
+        return cls(names, jacobian, offset, unit, RAW if raw else SCALED, spreads, classes)
 
     def coefficients(self, found: np.ndarray) -> np.ndarray:
         return self.jacobian @ found + self.offset
@@ -194,4 +200,6 @@ class RawUnits:
     def own(self, columns: list[int]) -> tuple[np.ndarray, tuple[str, ...]]:
         """The jacobian of own effects on these columns (the intercept last), and their names."""
         rows = [0, *(column + 1 for column in columns[:-1])]
+        begin = np.arange(self.classes)[:, None] * (len(self.names) // self.classes)
+        rows, columns = ((begin + some).ravel().tolist() for some in (rows, columns))
         return self.jacobian[np.ix_(rows, columns)], tuple(self.names[row] for row in rows)

@@ -18,8 +18,9 @@ import numpy as np
 from tacit.data.cells import Table, clean, missing, task_names, texts
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import Schema, numbers
-from tacit.data.targets import Target, class_codes
+from tacit.data.targets import Target, class_codes, no_count
 from tacit.errors import TacitError
+from tacit.federation import NUMBERS
 
 COLUMNS = (
     "columns, types, categories, gaps, 0/1 columns, the kind of the target and its classes were "
@@ -82,10 +83,17 @@ def _listed(table: Table, schema: Schema) -> Table:
 
 def _target(table: Table, schema: Schema) -> Target:
     """By the kind and the classes of the schema."""
-    if schema.kind == "regression":
-        y = numbers(table, schema.target[0])
-        _check_filled(table, schema.target[0], np.isnan(y))
-        return Target("regression", y, 1, said=())
+    if schema.kind in NUMBERS:
+        name = schema.target[0]
+        y = numbers(table, name)
+        _check_filled(table, name, np.isnan(y))
+        if schema.kind == "count" and (wrong := no_count(y)).any():
+            row = int(np.argmax(wrong))
+            raise TacitError(
+                f"{table.where(row)}, column {name!r}: {y[row]:g} is no count, which is a whole "
+                "number, 0 or more; correct the cell, or the kind in the schema"
+            )
+        return Target(schema.kind, y, 1, said=())
     several = schema.kind == "multilabel"
     codes = [
         _codes(table, name, own, several)

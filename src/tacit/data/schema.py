@@ -37,10 +37,10 @@ from tacit.data.cells import (
 )
 from tacit.data.columns import GAP, Column, constants, distinct_texts
 from tacit.errors import TacitError
-from tacit.federation import Kind
+from tacit.federation import NUMBERS, Kind
 
 VERSION = 2
-KINDS: tuple[Kind, ...] = ("regression", "binary", "multiclass", "multilabel")
+KINDS: tuple[Kind, ...] = ("regression", "count", "binary", "multiclass", "multilabel")
 KEYS = ("version", "task", "tasks", "kind", "target", "columns")
 PUBLIC = (
     "the columns of the table, their types, their categories, which of them have gaps and which "
@@ -59,7 +59,7 @@ class Schema:
     kind: Kind | None = None
     """What is learned; None where nobody has said it, and rows must tell."""
     classes: tuple[tuple[str, ...], ...] = ()
-    """The values of each target column, in the order of their codes; none for regression."""
+    """The values of each target column, in the order of their codes; none where it is a number."""
     target_scale: tuple[float, float] | None = None
     """Mean and standard deviation that all tasks scale the target with; only given by hand."""
     tasks: tuple[str, ...] | None = None
@@ -280,7 +280,7 @@ def _checked(schema: Schema) -> Schema:
     if several != (len(schema.target) > 1):
         wanted = "several target columns" if several else "one target column"
         raise ValueError(f"kind {schema.kind!r} needs {wanted}, but there are {schema.target}")
-    if bool(schema.classes) != (schema.kind != "regression"):
+    if bool(schema.classes) == (schema.kind in NUMBERS):
         verb = "needs classes for each target" if not schema.classes else "has no classes"
         raise ValueError(f"kind {schema.kind!r} {verb}")
     for name, own in zip(schema.target, schema.classes, strict=False):

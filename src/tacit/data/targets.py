@@ -6,6 +6,7 @@
 | two distinct values of any sort                      | binary     |
 | text, or at most 20 distinct whole numbers           | multiclass |
 | several columns of 0 and 1                           | multilabel |
+| whole numbers, 0 or more, where `kind="count"` is said | count    |
 
 Where `kind="multilabel"` is said, cells of `y` may be NaN: labels that nobody wrote down.
 """
@@ -20,7 +21,7 @@ import numpy as np
 
 from tacit.data.cells import number_text
 from tacit.errors import TacitError
-from tacit.federation import Kind
+from tacit.federation import NUMBERS, Kind
 
 FEW = 20
 MOST_CLASSES = 1000
@@ -31,8 +32,8 @@ KIND = "the kind of the target, and the names of its classes if it has any, are 
 
 @dataclass(frozen=True)
 class Target:
-    """`y` is numbers (regression, binary, multilabel), int64 class numbers (multiclass), or int8
-    class numbers of pixels [N, heads, height, width] (segmentation).
+    """`y` is numbers (regression, count, binary, multilabel), int64 class numbers (multiclass), or
+    int8 class numbers of pixels [N, heads, height, width] (segmentation).
 
     A source whose classes are known to everybody makes one itself: then no row is looked at to
     find them, and a class that nobody has keeps its output.
@@ -93,13 +94,19 @@ def encode(
     numeric = values.dtype.kind in "iuf"
     said = (KIND,) if kind is None else None
     kind = kind or _infer(values, numeric)
-    if kind == "regression":
+    if kind in NUMBERS:
         if not numeric:
             raise TacitError(
-                f"{name} holds text such as {_label(values[0])!r}, but kind='regression' needs "
+                f"{name} holds text such as {_label(values[0])!r}, but kind={kind!r} needs "
                 "numbers; pass kind='multiclass' or choose another target"
             )
-        return Target("regression", y.astype(np.float64), 1, said=said)
+        if kind == "count" and (wrong := no_count(y)).any():
+            row = int(np.argmax(wrong))
+            raise TacitError(
+                f"row {row + 1} of {name} is {_label(y[row].item())}, but kind='count' needs whole "
+                "numbers, 0 or more; correct it, or pass kind='regression'"
+            )
+        return Target(kind, y.astype(np.float64), 1, said=said)
     labels = tuple(_label(value) for value in values.tolist())
     if kind == "binary":
         if len(values) != 2:
@@ -115,6 +122,11 @@ def encode(
             f"{remedy} another target"
         )
     return Target("multiclass", codes.astype(np.int64), len(values), labels, said)
+
+
+def no_count(y: np.ndarray) -> np.ndarray:
+    """Which numbers are negative or have a fraction."""
+    return (y < 0) | (y != np.floor(y))
 
 
 def _infer(values: np.ndarray, numeric: bool) -> Kind:

@@ -39,6 +39,9 @@ def mixed(
 ) -> Run:
     """A mixed model y = x'β + z'b + e, with a promise for whole tasks where ε is given.
 
+    Counts, yes or no, and classes have such scores instead: of the logarithm of the expected count,
+    of the log odds, and one for every class.
+
     Parameters
     ----------
     formula : `"lwage ~ educ + exper + union + (1 + exper | person)"`. Before the bar stand the
@@ -46,7 +49,8 @@ def mixed(
         Functions must work row by row: `log(x)`, `I(x**2)`, `a:b`, `a * b`, `C(x)`; not `scale(x)`
     table : path of a .csv, .csv.gz or .parquet file; a DataFrame; a mapping of columns
     epsilon, delta : what to promise; without epsilon there is no noise, and the result is REML
-    kind : "regression" or "binary"; None for binary where the target has two values
+    kind : "regression", "count", "binary" or "multiclass"; None for binary where the target has
+        two values, multiclass where it is text, and numbers otherwise
     privacy : a `tacit.Privacy` instead of epsilon and delta
     rounds, seed, out, progress : those of `tacit.train`
     test : share of each task's rows to hold back and measure on
@@ -74,8 +78,14 @@ def mixed(
 def coefficients(run: Run) -> dict[str, float]:
     """β of a mixed model in the units of the table, the intercept first; covered by ε."""
     federation, beta = run.federation, run.simulation.shown["beta"].double().cpu()
-    found = in_original_units(federation, beta.unsqueeze(0))[0].tolist()
-    return {"Intercept": found[-1], **dict(zip(federation.features, found[:-1], strict=True))}
+    classes = federation.labels if federation.kind == "multiclass" else ("",)
+    found: dict[str, float] = {}
+    for label, own in zip(classes, beta.reshape(len(classes), -1), strict=True):
+        *slopes, intercept = in_original_units(federation, own.unsqueeze(0))[0].tolist()
+        of = f"{label}: " if label else ""
+        found[f"{of}Intercept"] = intercept
+        found |= {f"{of}{name}": at for name, at in zip(federation.features, slopes, strict=True)}
+    return found
 
 
 def _promise(epsilon: float | None, delta: float | None, privacy: Privacy | None) -> Privacy | None:
@@ -89,13 +99,8 @@ def _promise(epsilon: float | None, delta: float | None, privacy: Privacy | None
 def _federation(formula: Formula, found: Design, kind: Kind | None, rule: SplitRule) -> Federation:
     target = encode(found.y, kind, formula.target)
     if kind is None and target.kind == "multiclass" and found.y.dtype.kind in "iuf":
-        # Counts and grades are numbers to a statistician, however few there are.
+        # Grades are numbers to a statistician, however few there are; so are counts, unless said.
         target = Target("regression", found.y.astype(float), 1, said=(KIND,))
-    if target.kind not in ("regression", "binary"):
-        raise formula.wrong(
-            f"{formula.target} is {target.kind}, but mixed models here are for numbers and for two "
-            "classes; choose another target"
-        )
     return assemble(
         found.x,
         target,

@@ -1,12 +1,12 @@
-"""Linear and logistic regression of one task under a Gaussian prior, solved exactly.
+"""Linear, logistic and Poisson regression of one task under a Gaussian prior, solved exactly.
 
 The prior is w ~ N(mean, r·σ²·RRᵀ): a shape R that others agreed on, and a strength r that the task
 finds out by itself, from its evidence p(y | X, r) on its own rows. Strengths are named by t, the
-decimal logarithm of how much more of the target the prior explains than the noise (logistic: of the
-prior variance of a row's logit); so a grid of t suits data of any scale.
+decimal logarithm of how much more of the target the prior explains than the noise (others: of the
+prior variance of a row's score); so a grid of t suits data of any scale.
 
     squared    evidence ∝ |I + rK|^(−½) (eᵀ(I + rK)⁻¹e)^(−n/2)      K = XRRᵀXᵀ, e = y − X·mean
-    logistic   the same by Laplace's approximation around the maximum, found by Newton steps
+    families   the same by Laplace's approximation around the maximum, found by Newton steps
 
 The noise variance σ² is integrated out. Written for one task (`torch.func.vmap` lifts it), without
 branches on data, in double precision: a ratio of 10³ leaves single precision no digits for quad.
@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
+from tacit.families import FAMILIES, Family
 from tacit.federation import Kind
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
 KNOWN = 5.0
 """How many rows a published residual variance is worth to a task."""
-STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.0)
-"""Newton may overshoot where classes are separable: the best of these lengths is taken."""
+STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01, 0.001, 0.0)
+"""Newton may overshoot where classes are separable or counts large: the best length is taken."""
 
 
 def design(
@@ -59,9 +59,11 @@ def posterior(
     number = counts.sum().clamp(min=1.0)
     scale = (z * z).sum() / number
     ratio = 10.0 ** strengths.to(z.dtype) / scale.clamp(min=1e-30)
-    solve = _squared if kind == "regression" else _logistic
-    u, evidence = solve(z, x @ mean, y * counts, counts, ratio)
-    return mean + (u if root is None else u @ root.T), evidence
+    if kind == "regression":
+        u, evidence = _squared(z, x @ mean, y * counts, counts, ratio)
+        return mean + (u if root is None else u @ root.T), evidence
+    u, evidence = _by_newton(FAMILIES[kind], z, *_coded(kind, rows, mean), counts, ratio)
+    return mean + (u if root is None else u @ root.T).flatten(1), evidence
 
 
 def solve(
@@ -81,9 +83,17 @@ def solve(
     ratio = torch.ones(1).to(x)
     if kind == "regression":
         u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, prior_rows, variance)
-    else:
-        u, evidence = _logistic(x @ root, x @ mean, y * counts, counts, ratio)
-    return mean + root @ u[0], evidence[0]
+        return mean + root @ u[0], evidence[0]
+    u, evidence = _by_newton(FAMILIES[kind], x @ root, *_coded(kind, rows, mean), counts, ratio)
+    return mean + (u[0] @ root.T).flatten(), evidence[0]
+
+
+def _coded(kind: Kind, rows: tuple[Tensor, Tensor, Tensor], mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores [n, outputs] that the mean gives, and targets of the same shape."""
+    x, y, counts = rows
+    each = mean.reshape(-1, x.shape[1])
+    there = counts.unsqueeze(1)
+    return there * (x @ each.T), there * FAMILIES[kind].coded(y, len(each))
 
 
 def average(weights: Tensor, evidence: Tensor) -> Tensor:
@@ -143,37 +153,44 @@ def evidence_of(
     return evidence
 
 
-def _logistic(
-    z: Tensor, offset: Tensor, y: Tensor, counts: Tensor, ratio: Tensor
+def _by_newton(
+    family: Family, z: Tensor, offset: Tensor, y: Tensor, counts: Tensor, ratio: Tensor
 ) -> tuple[Tensor, Tensor]:
-    n, d = z.shape
+    """Weights [s, outputs, d] around scores [n, outputs], and the evidence by Laplace."""
     back = None
-    if n < d:  # the solution lies in the span of the rows
+    if z.shape[0] < z.shape[1]:  # the solution lies in the span of the rows
         back, triangle = torch.linalg.qr(z.T)
         z = triangle.T
-    eye = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+    shape = offset.shape[1], z.shape[1]
+    size = shape[0] * shape[1]
+    eye = torch.eye(size, dtype=z.dtype, device=z.device)
     lengths = torch.tensor(STEP_LENGTHS, dtype=z.dtype, device=z.device)
 
+    def scores(u: Tensor) -> Tensor:
+        """[…, s, size] → […, s, n, outputs]."""
+        return offset + z @ u.unflatten(-1, shape).mT
+
     def objective(u: Tensor) -> Tensor:
-        """[…, s, k] -> […, s]: minus the logarithm of likelihood times prior."""
-        logits = u @ z.T + offset
-        return (counts * (softplus(logits) - y * logits)).sum(-1) + (u * u).sum(-1) / (2 * ratio)
+        """[…, s]: minus the logarithm of likelihood times prior."""
+        return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores(u), y, counts)
 
     def curvature(u: Tensor) -> Tensor:
-        chance = torch.sigmoid(u @ z.T + offset)
-        weight = counts * chance * (1 - chance)
-        return torch.einsum("ni,sn,nj->sij", z, weight, z) + eye / ratio[:, None, None]
+        weight = family.weight(scores(u)) * counts.reshape(-1, 1, 1)
+        found = torch.einsum("na,snij,nb->siajb", z, weight, z).reshape(-1, size, size)
+        return found + eye / ratio[:, None, None]
 
-    u = z.new_zeros((len(ratio), z.shape[1]))
+    u = z.new_zeros((len(ratio), size))
     for _ in range(NEWTON_STEPS):
-        slope = (counts * (torch.sigmoid(u @ z.T + offset) - y)) @ z + u / ratio[:, None]
+        errors = counts.unsqueeze(1) * (family.mean(scores(u)) - y)
+        slope = (errors.mT @ z).flatten(1) + u / ratio[:, None]
         step = torch.linalg.solve(curvature(u), slope[..., None])[..., 0]
         tried = u - lengths[:, None, None] * step
         best = objective(tried).argmin(dim=0)
         u = u - lengths[best][:, None] * step
     factor = torch.linalg.cholesky_ex(curvature(u))[0]
-    logdet = logdet_of(factor) + z.shape[1] * torch.log(ratio)
-    return u if back is None else u @ back.T, -objective(u) - 0.5 * logdet
+    evidence = -objective(u) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
+    u = u.unflatten(-1, shape)
+    return u if back is None else u @ back.T, evidence
 
 
 def grid(centre: Tensor | float, spread: float, points: int, width: float = 2.0) -> Tensor:

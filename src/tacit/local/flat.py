@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.errors import TacitError
-from tacit.federation import Federation, Kind
+from tacit.federation import ONE_OUTPUT, Federation, Kind
 from tacit.local.convolution import task_layers
 from tacit.local.dropout import own_chance
 from tacit.local.losses import weighted_loss
@@ -178,7 +178,7 @@ class FlatModel:
     ) -> Tensor:
         with task_layers(weight):
             output = functional_call(module, {**named, **buffers}, (x,))
-        flat = self.kind in ("regression", "binary") and output.ndim == 2
+        flat = self.kind in ONE_OUTPUT and output.ndim == 2
         return output.squeeze(1) if flat else output
 
     def module(self, w: Tensor, buffers: Tensor) -> nn.Module:
@@ -252,7 +252,7 @@ class FlatModel:
         return numbers[0] // max(2 * len(x), 1)
 
     def _check_shape(self, output: Tensor, y: Tensor, outputs: int) -> None:
-        flat, pixels = self.kind in ("regression", "binary"), self.kind == "segmentation"
+        flat, pixels = self.kind in ONE_OUTPUT, self.kind == "segmentation"
         expected = (len(y),) if flat else (len(y), outputs, *(y.shape[2:] if pixels else ()))
         if tuple(output.shape) != expected:
             wanted = "one number" if flat else f"{outputs} numbers"

@@ -25,6 +25,16 @@ def binary(output: Tensor, y: Tensor) -> Tensor:
     return F.softplus(output) - y * output
 
 
+def count(output: Tensor, y: Tensor) -> Tensor:
+    """Of Poisson's distribution with the logarithm of its mean, but for a constant.
+
+    Where the mean is more than e times the count and one, it rises no steeper than there: the slope
+    of an exponential would throw the next step of gradient descent far beyond the other side.
+    """
+    near = torch.minimum(output, 1 + torch.log1p(y))
+    return near.exp() * (1 + output - near) - y * output
+
+
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
     return -output.log_softmax(dim=1).gather(1, y.unsqueeze(1)).squeeze(1)
 
@@ -50,6 +60,7 @@ def segmentation(output: Tensor, y: Tensor) -> Tensor:
 
 ROW_LOSSES: dict[Kind, Callable[[Tensor, Tensor], Tensor]] = {
     "regression": squared,
+    "count": count,
     "binary": binary,
     "multiclass": cross_entropy,
     "multilabel": multilabel,

@@ -4,9 +4,14 @@ Written for one task (`torch.func.vmap` lifts it), in double precision, without 
 `design` gives the rows: x [n, d], y [n], and which of them count.
 
     squared    V = I + ZΣZᵀ in units of σ²; information XᵀV⁻¹X, score XᵀV⁻¹(y − Xβ): exact
-    logistic   the posterior of b by adaptive Gauss–Hermite quadrature around its mode (Pinheiro &
-               Bates 1995); the score is E[Xᵀ(y − μ) | y], by Fisher's identity; the information is
-               that of the working model with variances 1/μ'(η) at the mode
+    families   the posterior of b by adaptive Gauss–Hermite quadrature around its mode (Pinheiro &
+               Bates 1995); the score is E[Xᵀ(y − μ) | y], by Fisher's identity; with more than two
+               own effects it is the slope of Laplace's approximation; the information is that of
+               the working model with variances 1/μ'(η) at the mode (Breslow & Clayton 1993)
+
+A row of a multiclass outcome has a score for every class: β is [classes · d], class by class, and
+each class has own effects, all with the same Σ and independent of each other. Adding a constant to
+all classes changes nothing; own effects and scores that begin at zero stay with sum zero.
 
 Own effects are b = Lv with σ²LLᵀ = Σ, v ~ N(0, σ²I). Variances are asked for relative to the
 present ones: LLᵀ becomes LTLᵀ/s and σ² becomes sσ². Their moment equations are linear,
@@ -21,18 +26,21 @@ carry any weight that does not depend on y; `evenly` gives every task the same s
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.func import grad
 
+from tacit.families import FAMILIES, Family
 from tacit.federation import Kind
+from tacit.local.bayes import STEP_LENGTHS
 
 NEWTON_STEPS = 10
 NODES = {1: 9, 2: 5}
-"""Quadrature nodes for each of so many own effects; with more of them the mode stands for all."""
+"""Quadrature nodes for each of so many own effects; more of them are left to Laplace."""
 
 
 class Said(NamedTuple):
@@ -57,6 +65,15 @@ def basis(effects: int) -> Tensor:
     for number, (i, j) in enumerate(pairs):
         found[number, i, j] = found[number, j, i] = 1.0
     return found
+
+
+def level(kind: Kind, rows: tuple[Tensor, Tensor, Tensor], outputs: int) -> Tensor:
+    """The scores [outputs] of a task's own mean outcome; none where it is a plain number."""
+    _, y, counts = rows
+    if kind == "regression":
+        return y.new_zeros(0)
+    coded = FAMILIES[kind].coded(y, outputs) * counts.unsqueeze(1)
+    return FAMILIES[kind].level(coded.sum(0), counts.sum())
 
 
 def said(
@@ -84,8 +101,10 @@ def said(
         error = _limited(y - x @ beta, z, rest, limit)
         found = _squared(x, error, counts, z, rest, correction, evenly)
     else:
-        found = _by_quadrature(x, y, counts, z, x @ beta)
-    return found._replace(own=root @ found.own)
+        each = beta.reshape(-1, x.shape[1])
+        coded = FAMILIES[kind].coded(rows[1], len(each)) * counts.unsqueeze(1)
+        found = _integrated(FAMILIES[kind], x, coded, counts, z, x @ each.T)
+    return found._replace(own=(found.own.reshape(-1, len(own)) @ root.T).reshape(-1))
 
 
 def own_effects(
@@ -167,68 +186,106 @@ def _squared(
     return Said(known, x.T @ white, equations, moments, toward)
 
 
-def _by_quadrature(x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor) -> Said:
-    effects = z.shape[1]
-    eye, shapes = torch.eye(effects).to(z), basis(effects).to(z)
-    mode, factor, weight = _mode(fixed, z, y, counts)
-    nodes, chances = _posterior(fixed, z, y, counts, mode, factor)
-    expected = chances @ torch.sigmoid(fixed + nodes @ z.T)
-    second = torch.einsum("j,ja,jb->ab", chances, nodes, nodes)
+def _integrated(
+    family: Family, x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor
+) -> Said:
+    """By Gauss and Hermite where there are one or two own effects, by Laplace otherwise."""
+    outputs, shapes = fixed.shape[1], basis(z.shape[1]).to(z)
+    task = _Task(family, fixed, z, y, counts)
+    mode, curve = _mode(task)
+    factor = torch.linalg.cholesky_ex(curve)[0]
     covariance = torch.cholesky_inverse(factor)
-    if effects not in NODES:  # one node has no spread of its own
-        second = second + covariance
-    known = (z * weight.unsqueeze(1)).T @ x
-    information = (x * weight.unsqueeze(1)).T @ x - known.T @ covariance @ known
-    about = eye - covariance
-    equations = torch.einsum("ab,ibc,cd,jda->ij", about, shapes, about, shapes)
-    present = torch.einsum("ab,ibc,ca->i", about, shapes, about)
-    moments = present + torch.einsum("ab,iba->i", second - eye, shapes)
-    score = x.T @ (counts * (y - expected))
-    return Said(information, score, equations, moments, chances @ nodes)
+    weight = family.weight(task.scores(mode)) * counts.reshape(-1, 1, 1)
+    known = between(z, weight, x)
+    information = between(x, weight, x) - known.T @ covariance @ known
+    # Every output has effects of its own, and all of them the same variance.
+    alike = torch.stack([torch.kron(torch.eye(outputs).to(z), shape) for shape in shapes])
+    about = torch.eye(len(mode)).to(z) - covariance
+    equations = torch.einsum("ab,ibc,cd,jda->ij", about, alike, about, alike)
+    present = torch.einsum("ab,ibc,ca->i", about, alike, about)
+    if len(mode) in NODES:
+        nodes, chances = _posterior(task, mode, factor)
+        errors = y - torch.einsum("j,jni->ni", chances, family.mean(task.scores(nodes)))
+        second = torch.einsum("j,ja,jb->ab", chances, nodes, nodes)
+        slopes = torch.einsum("ab,iba->i", second - torch.eye(len(mode)).to(z), alike)
+        mode = chances @ nodes
+    else:
+        errors, slopes = _laplace_slopes(task, mode, curve, shapes)
+    score = ((counts.unsqueeze(1) * errors).T @ x).reshape(-1)
+    return Said(information, score, equations, present + slopes, mode)
 
 
-def _likelihood(scores: Tensor, y: Tensor, counts: Tensor) -> Tensor:
-    """Logarithm, of scores [.., n]."""
-    return (counts * (y * scores - softplus(scores))).sum(-1)
+@dataclass(frozen=True)
+class _Task:
+    """The rows of one task, and how likely they are with own effects v [outputs · r]."""
+
+    family: Family
+    fixed: Tensor
+    """[n, outputs]: scores without own effects."""
+    z: Tensor
+    y: Tensor
+    counts: Tensor
+
+    def scores(self, v: Tensor) -> Tensor:
+        """[.., outputs · r] → [.., n, outputs]."""
+        own = v.unflatten(-1, (self.fixed.shape[1], self.z.shape[1]))
+        return self.fixed + self.z @ own.mT
+
+    def value(self, v: Tensor) -> Tensor:
+        """Logarithm of likelihood times prior."""
+        return self.family.likelihood(self.scores(v), self.y, self.counts) - (v * v).sum(-1) / 2
+
+    def slope(self, v: Tensor) -> Tensor:
+        errors = self.counts.unsqueeze(1) * (self.y - self.family.mean(self.scores(v)))
+        return (errors.T @ self.z).reshape(-1) - v
+
+    def curve(self, v: Tensor) -> Tensor:
+        """Minus the second derivative."""
+        weight = self.family.weight(self.scores(v)) * self.counts.reshape(-1, 1, 1)
+        return torch.eye(len(v)).to(v) + between(self.z, weight, self.z)
 
 
-def _weight(scores: Tensor, counts: Tensor) -> Tensor:
-    chance = torch.sigmoid(scores)
-    return counts * chance * (1 - chance)
+def between(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
+    """Σ W ⊗ left rightᵀ over the rows, as a matrix [k · left, k · right]."""
+    found = torch.einsum("na,nij,nb->iajb", left, weight, right)
+    return found.flatten(2).flatten(0, 1)
 
 
-def _mode(fixed: Tensor, z: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The most likely v, the factor of minus the second derivative there, and the rows' weights."""
-    eye = torch.eye(z.shape[1]).to(z)
-    lengths = torch.tensor((1.0, 0.5, 0.2, 0.05, 0.0)).to(z)
-    v = z.new_zeros(z.shape[1])
-
-    def value(v: Tensor) -> Tensor:
-        return _likelihood(fixed + v @ z.T, y, counts) - (v * v).sum(-1) / 2
-
+def _mode(task: _Task) -> tuple[Tensor, Tensor]:
+    """The most likely v, and minus the second derivative there."""
+    v = task.z.new_zeros(task.fixed.shape[1] * task.z.shape[1])
+    lengths = torch.tensor(STEP_LENGTHS).to(v)
     for _ in range(NEWTON_STEPS):
-        scores = fixed + z @ v
-        curve = eye + (z * _weight(scores, counts).unsqueeze(1)).T @ z
-        slope = z.T @ (counts * (y - torch.sigmoid(scores))) - v
-        step = torch.linalg.solve(curve, slope)
-        best = value(v + lengths.unsqueeze(1) * step).argmax()
+        step = torch.linalg.solve(task.curve(v), task.slope(v))
+        best = task.value(v + lengths.unsqueeze(1) * step).argmax()
         v = v + lengths[best] * step
-    weight = _weight(fixed + z @ v, counts)
-    factor = torch.linalg.cholesky_ex(eye + (z * weight.unsqueeze(1)).T @ z)[0]
-    return v, factor, weight
+    return v, task.curve(v)
 
 
-def _posterior(
-    fixed: Tensor, z: Tensor, y: Tensor, counts: Tensor, mode: Tensor, factor: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Values of v [j, r] and how likely each is, given the rows."""
+def _posterior(task: _Task, mode: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Values of v [j, ..] and how likely each is, given the rows."""
     effects = len(mode)
-    if effects not in NODES:
-        return mode.unsqueeze(0), torch.ones(1).to(mode)
     points, weights = np.polynomial.hermite_e.hermegauss(NODES[effects])
     grid = torch.cartesian_prod(*[torch.from_numpy(points)] * effects).reshape(-1, effects)
     chance = torch.cartesian_prod(*[torch.from_numpy(weights)] * effects).reshape(-1, effects)
     grid, chance = grid.to(mode), chance.log().sum(1).to(mode)
     nodes = mode + torch.linalg.solve_triangular(factor.T, grid.T, upper=True).T
-    height = _likelihood(fixed + nodes @ z.T, y, counts) - (nodes * nodes).sum(1) / 2
-    return nodes, torch.softmax(height + (grid * grid).sum(1) / 2 + chance, dim=0)
+    height = task.value(nodes) + (grid * grid).sum(1) / 2
+    return nodes, torch.softmax(height + chance, dim=0)
+
+
+def _laplace_slopes(
+    task: _Task, mode: Tensor, curve: Tensor, shapes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """How Laplace's likelihood rises with the scores [n, outputs], and twice with T in `shapes`."""
+
+    def height(fixed: Tensor, stretched: Tensor) -> Tensor:
+        z = task.z + task.z @ torch.einsum("i,iab->ab", stretched, shapes) / 2
+        moved = replace(task, fixed=fixed, z=z)
+        # The mode moves along; a Newton step from where it was has the right derivative.
+        v = mode + torch.linalg.solve(curve, moved.slope(mode))
+        factor = torch.linalg.cholesky_ex(moved.curve(v))[0]
+        return moved.value(v) - factor.diagonal().log().sum()
+
+    rises, stretches = grad(height, argnums=(0, 1))(task.fixed, mode.new_zeros(len(shapes)))
+    return rises, 2 * stretches

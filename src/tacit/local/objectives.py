@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
+from tacit.families import expected_count
 from tacit.federation import Kind
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
@@ -89,11 +90,12 @@ def _pulled(
 def symmetrised_kl(kind: Kind, now: Tensor, before: Tensor, weight: Tensor) -> Tensor:
     """KL both ways between predictions from raw outputs, weighted mean over rows.
 
-    For the families in use (Gaussian of unit variance, Bernoulli, categorical) it is the product of
-    the differences of their means and of their raw outputs: the normalisers cancel.
+    For the families in use (Gaussian of unit variance, Poisson, Bernoulli, categorical) it is the
+    product of the differences of their means and of their raw outputs: the normalisers cancel.
     """
     means = {
         "regression": lambda raw: raw,
+        "count": expected_count,
         "binary": torch.sigmoid,
         "multilabel": torch.sigmoid,
         "multiclass": lambda raw: raw.softmax(dim=1),

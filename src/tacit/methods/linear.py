@@ -7,18 +7,19 @@ They are for one linear layer with one output (linear and logistic regression). 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.federation import Kind
+from tacit.federation import ONE_OUTPUT, Kind
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, design, grid, posterior
 from tacit.local.flat import FlatModel
 from tacit.methods.base import OnBillboard
 
-CENTRE: dict[Kind, float] = {"regression": 1.0, "binary": 0.0}
+CENTRE: dict[Kind, float] = {"regression": 1.0, "count": 0.0, "binary": 0.0, "multiclass": 0.0}
 """Where a task that knows nothing looks for the strength of its prior (see `local.bayes`)."""
 REACH = 2.0
 """… and how far to either side, in powers of ten."""
@@ -28,6 +29,8 @@ POINTS = 5
 @dataclass(frozen=True, kw_only=True)
 class LinearMethod(OnBillboard):
     """A method on the billboard whose tasks solve linear or logistic regressions exactly."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ONE_OUTPUT
 
     @property
     def gradients(self) -> int:
@@ -42,10 +45,10 @@ class LinearMethod(OnBillboard):
     def size(self, model: FlatModel) -> int:
         """How many weights a task has; refuses models that are not linear with one output."""
         layers = [name for name, _ in model.layers]
-        if len(layers) != 1 or model.buffers.numel() or model.kind not in CENTRE:
+        if len(layers) != 1 or model.buffers.numel() or model.kind not in self.kinds:
             raise TacitError(
-                f"{type(self).__name__} is for linear and logistic regression (one number or two "
-                "classes): use model='linear' with such a target, or another method"
+                f"{type(self).__name__} is for linear models of a target of kind "
+                f"{', '.join(self.kinds)}: use model='linear' with such a target, or another method"
             )
         return model.size
 
@@ -62,6 +65,18 @@ def alone(
     weights, evidence = posterior(kind, rows, mean, None, strengths)
     expected = torch.softmax(evidence, dim=0) @ strengths
     return average(weights, evidence), (expected - CENTRE[kind]) / REACH, weights
+
+
+def as_parameters(w: Tensor, outputs: int) -> Tensor:
+    """Weights [.., outputs · d], output by output, in a layer's order: all biases come last."""
+    each = w.unflatten(-1, (outputs, -1))
+    return torch.cat([each[..., :-1].flatten(-2), each[..., -1]], dim=-1)
+
+
+def differences(outputs: int, size: int) -> Tensor:
+    """Takes the mean over several outputs off weights [outputs · size]; one output stays."""
+    between = torch.eye(outputs, dtype=torch.float64) - (1 / outputs if outputs > 1 else 0.0)
+    return torch.kron(between, torch.eye(size, dtype=torch.float64))
 
 
 def ridge(kind: Kind, batches: Batches, size: int) -> Tensor:

@@ -12,7 +12,7 @@ releases of their sums are enough. Each site then has its own effects on its own
 | formula                                                             | here                      |
 |---------------------------------------------------------------------|---------------------------|
 | Hₖ = XᵀV⁻¹X, sₖ = XᵀV⁻¹(y − Xβ), and what a task says of Σ and σ²   | `local.mixed.said`        |
-| which length most (Hₖ, sₖ) have: votes, one for each task           | stage "lengths"           |
+| which length most (Hₖ, sₖ) have, and which level most outcomes have | stage "lengths"           |
 | Σₖ (Hₖ, sₖ) at β = 0, each at most about the median length          | stage "information"       |
 | Σₖ sₖ at the published β, and moments of the variances              | stage "scores"            |
 | β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀, prior β ~ N(0, K)   | `_believed`               |
@@ -32,7 +32,11 @@ of β is chosen by the evidence of the releases, so coefficients that the noise 
 Scores keep the variances that H was released with; for outcomes that are not Gaussian, and without
 a clip, H is released anew in every round.
 
-Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate.
+Counts, yes or no and classes have such scores inside a likelihood (`tacit.families`). They have no
+units, so tasks vote on their levels, and β begins there.
+
+Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate, or
+where the (approximate) likelihood is largest.
 """
 
 from __future__ import annotations
@@ -45,13 +49,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.local import lengths
 from tacit.local.batches import Batches
-from tacit.local.bayes import average, bell, design, solve
-from tacit.local.beliefs import beliefs
+from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, information, own_effects, said, score
+from tacit.local.mixed import Said, basis, information, level, own_effects, said, score
+from tacit.local.settled import settled
 from tacit.methods.base import Board, State, Units
-from tacit.methods.linear import LinearMethod
+from tacit.methods.linear import LinearMethod, as_parameters, differences
+from tacit.methods.posterior import FLAT, PRIORS, believable, shrunk
 from tacit.privacy.covariance import flatten, unflatten
 
 if TYPE_CHECKING:
@@ -64,8 +70,8 @@ LOUD = 3.0
 """The intercept is sent as a column of so many, because own intercepts leave little of its one."""
 RESIDUAL = 0.5
 """σ² that everybody begins with, where the target has variance 1."""
-LENGTHS = torch.logspace(0, 5, 31, dtype=torch.float64)
-"""Lengths that are voted for."""
+MOST_COEFFICIENTS = 200
+"""Of all classes together: the information about them is a matrix of their square."""
 LONGER = 1.6
 """Scores are bounded by so many times their expected length."""
 MOMENTS_SHARE = 0.3
@@ -75,24 +81,10 @@ MOMENTS_BOUND = 3.0
 OUTLYING = 3.0
 """Residuals are bounded by so many standard deviations where variances are asked for."""
 SYMMETRIC = 0.6
-FAR = 5.0
-"""… and by so many where a task settles: rows far out are also those that tell most of slopes."""
 HISTORY = 8
 """Most rounds about β, under privacy."""
-PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
-"""Prior variances of the coefficients, in squared units of target over column."""
-FLAT = 1.0
-"""Prior variance of the intercept."""
 RELATIVE = (0.3, 3.0)
 """How far the variances may move in a round."""
-FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""By which the variance of own effects may differ from the published one."""
-OWN_SLOPES = ((0.0, 0.5), (0.1, 0.3), (1.0, 0.2))
-"""What own slopes in all columns may explain, over σ², and the chance that it is so much."""
-OWN_VARIANCE = 0.5
-"""How many rows the published σ² is worth to such a model."""
-ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
-"""What a model that a task finds alone may explain, over σ², and the chance of such a model."""
 EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
 """Rounds about β; more of them where scores at better points make up for what H does not tell."""
 AT_ONE = 6.5
@@ -117,7 +109,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(LinearMethod):
-    """Linear or logistic mixed models: shared coefficients, own effects with a shared variance."""
+    """Mixed models: shared coefficients, own effects with a shared variance."""
+
+    kinds = (*LinearMethod.kinds, "multiclass")
 
     slopes: str = ""
     """Columns with an own slope, by number and separated by commas; all have an own intercept."""
@@ -126,6 +120,8 @@ class Mixed(LinearMethod):
     where there is noise, because without noise the published variances are right."""
     tasks: int = 0
     """How many tasks there are; found by itself."""
+    outputs: int = 1
+    """How many classes have a score of their own; found by itself."""
     whole: bool = True
     """Whether H is released as a matrix, or only its trace; found by itself."""
     units: Units = "common"
@@ -141,16 +137,19 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        tasks = len(federation)
+        tasks, outputs = len(federation), 1
+        if federation.kind in self.kinds:
+            outputs = federation.outputs
         if privacy is None:
-            return replace(self, tasks=tasks, clip=math.inf)
+            return replace(self, tasks=tasks, outputs=outputs, clip=math.inf)
         # About the noise in a number of a release, from public facts.
         noise = (AT_ONE / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
-        d = math.prod(federation.input_shape) + 1
-        votes = 0 if federation.units is None else 2 * len(federation.units)
-        drown = noise * math.sqrt(votes) > VOTES_DROWN
+        d = outputs * (math.prod(federation.input_shape) + 1)
+        cast = 0 if federation.units is None else 2 * len(federation.units)
+        drown = noise * math.sqrt(cast) > VOTES_DROWN
         return replace(
-            self, tasks=tasks, clip=1.0, whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,
+            self, tasks=tasks, outputs=outputs, clip=1.0,
+            whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,
             units="none" if drown else self.units,
         )  # fmt: skip
 
@@ -184,8 +183,18 @@ class Mixed(LinearMethod):
         """A few matrices of rows and of columns: little, so that chunks are large."""
         return 8 * (rows + size) * size
 
+    def size(self, model: FlatModel) -> int:
+        found = super().size(model)
+        if self.outputs > 1 and found > MOST_COEFFICIENTS:
+            raise TacitError(
+                f"{self.outputs} classes with {found // self.outputs} coefficients each are "
+                f"{found}, but a mixed model takes {MOST_COEFFICIENTS}: use fewer columns or "
+                "classes, or another method, like pmtl"
+            )
+        return found
+
     def own(self, size: int) -> list[int]:
-        """The columns of z: slopes, then the intercept."""
+        """The columns of z, out of so many: slopes, then the intercept."""
         slopes = [int(each) for each in self.slopes.split(",") if each.strip()]
         beyond = next((column for column in slopes if column >= size - 1), None)
         if beyond is not None:
@@ -194,7 +203,7 @@ class Mixed(LinearMethod):
 
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         d, device = self.size(model), model.start.device
-        effects = len(self.own(d))
+        effects = len(self.own(d // self.outputs))
         zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64, device=device)  # noqa: E731
         variances = torch.tensor([*[SLOPES] * (effects - 1), START], dtype=torch.float64)
         root = torch.diag(variances.sqrt()).to(device)
@@ -208,6 +217,7 @@ class Mixed(LinearMethod):
             "working root": root.clone(),
             "working rest": rest.clone().to(device),
             "length": zeros(()) + 1.0,
+            "level": zeros(self.outputs),
             "points": zeros(HISTORY, d),
             "scores": zeros(HISTORY, d),
             "informations": zeros(HISTORY, d, d),
@@ -219,18 +229,18 @@ class Mixed(LinearMethod):
         }
 
     def state(self, model: FlatModel, board: Board) -> State:
-        own = model.start.new_zeros(len(self.own(len(board["beta"]))))
-        return {"w": board["beta"].to(model.start.dtype), "own": own, "buffers": model.buffers}
+        own = model.start.new_zeros(self.outputs * len(board["root"]))
+        w = as_parameters(board["beta"], self.outputs).to(model.start.dtype)
+        return {"w": w, "own": own, "buffers": model.buffers}
 
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        rows = design(batches, len(board["beta"]))
+        rows = design(batches, len(board["beta"]) // self.outputs)
         main = self._about_beta(model.kind, board, rows)
         if board.stage == "lengths":
             length = torch.linalg.vector_norm(main) if self.whole else main[0]
-            vote = (LENGTHS.to(length) < length).sum().clamp(max=len(LENGTHS) - 1)
-            return state, (torch.arange(len(LENGTHS)).to(vote) == vote).double()
+            return state, lengths.votes(length, level(model.kind, rows, self.outputs))
         moments = main[:0]
         if self._tells_variances(model.kind, board.stage):
             about = self._said(model.kind, board, rows, "")
@@ -279,7 +289,7 @@ class Mixed(LinearMethod):
     def _said(
         self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
     ) -> Said:
-        own = self.own(len(board["beta"]))
+        own = self.own(len(board["beta"]) // self.outputs)
         root, rest = board[f"{which}root"], board[f"{which}rest"]
         limit = OUTLYING if which == "" and not self.exact else math.inf
         return said(
@@ -300,8 +310,8 @@ class Mixed(LinearMethod):
 
     def loud(self, beta: Tensor) -> Tensor:
         """By what columns are multiplied while they are sent; what is remembered stays so."""
-        ones = torch.ones_like(beta)
-        return ones if self.exact else torch.cat([ones[1:], LOUD * ones[:1]])
+        more = beta.new_full((self.outputs,), 0.0 if self.exact else LOUD - 1)
+        return 1 + self._at_intercepts(beta, more)
 
     def _expected_length(self, board: Board) -> Tensor:
         loud = self.loud(board["beta"])
@@ -312,7 +322,7 @@ class Mixed(LinearMethod):
         mean, noise = mean.double(), torch.as_tensor(board.noise).double()
         after = dict(board.tensors)
         if board.stage == "lengths":
-            return after | {"length": _middle(mean, noise)}
+            return after | self._voted(board, mean, noise)
         d = len(board["beta"])
         first = sum(part.size for part in self._parts(board, 0))
         parts = self._parts(board, len(mean) - first)
@@ -328,6 +338,9 @@ class Mixed(LinearMethod):
             information = board["informations"].gather(0, told)[0]
         elif self.whole:
             information = unflatten(main[:-d], d)
+            if self.outputs > 1:  # only differences between classes mean something
+                apart = differences(self.outputs, d // self.outputs).to(score)
+                information, score = apart @ information @ apart, apart @ score
         else:
             each = main[0].clamp(min=board["length"] / 10) / d
             information, doubt = each * torch.eye(d).to(each), (UNLIKE * each) ** 2
@@ -341,6 +354,23 @@ class Mixed(LinearMethod):
         if self.exact or (len(moments) and board.stage == "information"):
             after |= {"working root": after["root"], "working rest": after["rest"]}
         return after
+
+    def _voted(self, board: Board, mean: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """The usual length; and where scores have levels, the usual ones, for β to begin at."""
+        found = lengths.read(mean, noise)
+        if not len(found.levels):
+            return {"length": found.length}
+        levels = differences(self.outputs, 1).to(mean) @ found.levels
+        return {
+            "length": found.length,
+            "level": levels,
+            "beta": self._at_intercepts(board["beta"], levels),
+        }
+
+    def _at_intercepts(self, beta: Tensor, levels: Tensor) -> Tensor:
+        """[d] with these numbers at the intercepts and zeros elsewhere."""
+        width = len(beta) // self.outputs
+        return torch.kron(levels, torch.eye(width).to(levels)[-1])
 
     def _newton(self, board: Board, information: Tensor, score: Tensor) -> dict[str, Tensor]:
         inverse = torch.linalg.pinv(information, hermitian=True)
@@ -378,10 +408,12 @@ class Mixed(LinearMethod):
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
         loud = self.loud(board["beta"])
         sampling = board["working rest"] / max(self.tasks, 1)
+        level = self._at_intercepts(board["beta"], board["level"]) / loud
+        prior = torch.where(loud > 1, FLAT, PRIORS.to(beta).unsqueeze(1)) / loud**2
         found: dict[str, Tensor] = {}
         informations, doubt = board["informations"], board["information blur"]
         if self.whole:
-            informations, doubt = _believable(informations, doubt)
+            informations, doubt = believable(informations, doubt)
         for _ in range(4):
             # Symmetric noise: what it does to a vector has a little over half its squared length.
             away = SYMMETRIC * (((beta - board["points"]) ** 2).sum(1) + spread)
@@ -392,7 +424,10 @@ class Mixed(LinearMethod):
             information = torch.einsum("r,rij->ij", share, informations)
             moved = torch.einsum("rij,rj->ri", informations, board["points"])
             target = share @ (board["scores"] + moved)
-            beta, covariance, information = _shrunk(information, target, sampling, 1 / total, loud)
+            beta, covariance, information = shrunk(
+                information, target - information @ level, sampling, 1 / total, prior
+            )
+            beta = beta + level
             spread = covariance.trace()
             found = {
                 "beta": beta * loud,
@@ -422,55 +457,20 @@ class Mixed(LinearMethod):
         return {"root": root, "rest": board["rest"] * rest}
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
-        rows, beta = design(batches, len(board["beta"])), board["beta"]
-        columns = torch.eye(len(beta)).to(beta)[self.own(len(beta))]
+        beta = board["beta"]
+        width = len(beta) // self.outputs
+        rows, own_columns = design(batches, width), self.own(width)
+        columns = torch.eye(width).to(beta)[own_columns]
         own = own_effects(
-            model.kind, rows, self.own(len(beta)), beta, board["root"], board["rest"],
+            model.kind, rows, own_columns, beta, board["root"], board["rest"],
             limit=math.inf if self.exact else OUTLYING,
         )  # fmt: skip
-        w = beta + own @ columns
+        w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
         judged = not self.exact if self.judged is None else self.judged
         if judged:
-            rows = _without_outliers(model.kind, rows, beta, board["rest"])
-            w = average(*self._candidates(model.kind, board, rows, columns))
+            w = settled(model.kind, rows, beta, columns.T @ board["root"], board["rest"])
+        w = as_parameters(w, self.outputs)
         return state | {"w": w.to(state["w"].dtype), "own": own.to(state["own"].dtype)}
-
-    def _candidates(
-        self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], columns: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """What a task may believe, and how much speaks for it on its own rows.
-
-        Own effects of several sizes around the published one, which is noisy; slopes of its own in
-        all columns; and no use of the others at all.
-        """
-        beta, (x, _, counts) = board["beta"], rows
-        # A column whose unit is too small must not look like one with large slopes.
-        squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
-        each = 1 / (1 + squares)
-        spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
-        own = columns.T @ board["root"]
-        slopes, chances = zip(*OWN_SLOPES, strict=True)
-        beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
-        by_itself = torch.full((len(ALONE),), BY_ITSELF / len(ALONE), dtype=beta.dtype).log()
-        likely = torch.cat([beside.flatten(), by_itself]).to(beta)
-        if kind == "regression":
-            weights, evidence = beliefs(
-                rows, beta, own, spread, board["rest"],
-                factors=FACTORS, slopes=slopes, alone=ALONE, alone_rows=OWN_VARIANCE,
-            )  # fmt: skip
-            return weights, evidence + likely
-        eye, found = torch.diag(spread), []
-        for factor in FACTORS:
-            for slope in slopes:
-                # [d, d + r]: own effects beside small slopes of everything
-                root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-                found.append(solve(kind, rows, beta, root, board["rest"]))
-        zero = torch.zeros_like(beta)
-        for strength in ALONE:
-            root = math.sqrt(strength) * eye
-            found.append(solve(kind, rows, zero, root, board["rest"], OWN_VARIANCE))
-        weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
-        return weights, evidence + likely
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
@@ -479,83 +479,3 @@ class Mixed(LinearMethod):
 def _equations(numbers: int) -> int:
     """How many variances so many numbers tell of: a matrix and a vector."""
     return round((math.sqrt(1 + 4 * numbers) - 1) / 2)
-
-
-def _without_outliers(
-    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], beta: Tensor, rest: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Residuals far from the task's own median one are brought nearer: σ² was found without such.
-
-    Far is far both for everybody and for the task, whose own slopes may be anything.
-
-    One wild row would otherwise decide the own effects of a task with few rows.
-    """
-    x, y, counts = rows
-    if kind != "regression":
-        return rows
-    error = y - x @ beta
-    middle = _median(error, counts)
-    usual = 1.4826 * _median((error - middle).abs(), counts)
-    most = FAR * torch.maximum(torch.sqrt(rest), usual)
-    return x, y - error + middle + torch.clamp(error - middle, -most, most), counts
-
-
-def _median(values: Tensor, counts: Tensor) -> Tensor:
-    """Of the rows that count; zero where none does."""
-    ordered = torch.where(counts > 0, values, torch.inf).sort().values
-    half = ((counts.sum().long() - 1).clamp(min=0) // 2).reshape(1)
-    return torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
-
-
-def _middle(votes: Tensor, noise: Tensor) -> Tensor:
-    """The length that half of the tasks are below, from noisy shares of the votes.
-
-    It is rounded down: noise goes down with it, and what is said goes down by less.
-    """
-    heard = (votes - 1.5 * noise).clamp(min=0.0)
-    best = (torch.arange(len(votes)).to(votes.device) == votes.argmax()).double()
-    heard = heard + 1e-6 * best
-    below = heard.cumsum(0) / heard.sum() < 0.5
-    return LENGTHS.to(votes)[(below.sum() - 1).clamp(min=0).reshape(1)].reshape(())
-
-
-def _believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
-    """Released H [r, d, d] with what rises out of the noise between columns, and how far off it is.
-
-    Where columns are many for so few tasks, noise makes directions of H that are none. What columns
-    have to do with each other is shrunk to what exceeds the noise, whose variances are `blur` [r]:
-    with much noise the diagonal is left, and later scores, at better points, make up for it.
-    """
-    d = informations.shape[-1]
-    beside = informations - torch.diag_embed(informations.diagonal(dim1=1, dim2=2))
-    found = (beside**2).sum((1, 2)) / max(d * (d - 1), 1)
-    kept = (found - blur).clamp(min=0.0) / found.clamp(min=1e-30)
-    return informations - (1 - kept)[:, None, None] * beside, kept * blur
-
-
-def _shrunk(
-    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, loud: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
-
-    The prior variance of the coefficients is the one with the most evidence.
-    """
-    d = len(target)
-    values, vectors = torch.linalg.eigh(information)
-    information = (vectors * values.clamp(min=0.0)) @ vectors.T
-    eye = torch.eye(d).to(target)
-    prior = PRIORS.to(target).unsqueeze(1).expand(-1, d).clone()
-    prior[:, -1] = FLAT
-    prior = prior / loud**2
-    spread = information @ (prior.unsqueeze(2) * information) + sampling * information
-    factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
-    half = torch.linalg.solve_triangular(
-        factor, target.expand(len(prior), d)[..., None], upper=False
-    )
-    evidence = -0.5 * (half**2).sum((1, 2)) - factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    best = evidence.argmax().reshape(1)
-    factor, prior = factor[best][0], prior[best][0]
-    gain = prior.unsqueeze(1) * information
-    beta = gain @ torch.cholesky_solve(target.unsqueeze(1), factor)[:, 0]
-    covariance = torch.diag(prior) - gain @ torch.cholesky_solve(gain.T, factor)
-    return beta, covariance, information

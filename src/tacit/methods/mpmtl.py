@@ -39,6 +39,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.families import FAMILIES
 from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
@@ -193,7 +194,7 @@ class MPMTL(LinearMethod):
         z = hat + self._momentum(board) * (hat - state["last"].double())
         own = state["own"].double()
         scores = x @ (z + own)
-        error = (scores if model.kind == "regression" else torch.sigmoid(scores)) - y
+        error = (scores if model.kind == "regression" else FAMILIES[model.kind].mean(scores)) - y
         slope = (counts * error) @ x / counts.sum().clamp(min=1.0) + self.ridge * z
         if self.outliers is not None:
             moved = own - self.lr * slope

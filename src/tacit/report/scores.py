@@ -26,8 +26,12 @@ SHORT = {
     "nmse_pooled": "relative squared error",
     "nmse_per_task": "relative squared error, mean over tasks",
     "loss_per_task": "loss, mean over tasks",
+    "deviance": "relative deviance",
+    "deviance_pooled": "relative deviance",
+    "deviance_per_task": "relative deviance, mean over tasks",
     "worst_tenth": "worst tenth of tasks",
 }
+LOSSES = {"regression": "mean squared error", "count": "mean Poisson deviance"}
 _UNION = (
     "Intersection over union of a class: pixels that are rightly given it, as a share of all that "
     "are given it or should be; the mean over classes is shown, and 1 is perfect."
@@ -42,6 +46,10 @@ EXPLAINED = {
     "nmse_pooled": (
         "Relative squared error (NMSE): mean squared error divided by the variance of all targets; "
         "0 is perfect, 1 is as good as always predicting the mean."
+    ),
+    "deviance_pooled": (
+        "Relative deviance: the Poisson deviance divided by that of one rate for all rows; 0 is "
+        "perfect, 1 is as good as always predicting the mean count."
     ),
     "f1": "F1 score: the balance of precision and recall over all labels; 1 is perfect.",
 }
@@ -151,8 +159,8 @@ def task_score(result: Mapping[str, Any]) -> Score:
 def score(result: Mapping[str, Any], name: str, higher: bool) -> Score:
     words = SHORT.get(name, name.replace("_", " "))
     if name == "loss":
-        regression = result.get("federation", {}).get("kind") == "regression"
-        words = "mean squared error" if regression else "log loss"
+        kind = result.get("federation", {}).get("kind")
+        words = LOSSES.get(kind, "log loss")
     return Score(name, words, bool(higher))
 
 

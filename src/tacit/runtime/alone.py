@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.federation import ONE_OUTPUT
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
-from tacit.methods.linear import CENTRE, alone
+from tacit.methods.linear import alone
 
 if TYPE_CHECKING:
     from tacit.runtime.simulate import Simulation
@@ -33,7 +34,7 @@ SHORTER, LONGER = 0.2, 1.5
 def trained_alone(simulation: Simulation, tasks: Tensor) -> tuple[Tensor, Tensor]:
     """Parameters [k, d] and buffers [k, b] of these tasks."""
     model, rows = simulation.model, simulation.federation.train
-    exact = model.kind in CENTRE and len(model.layers) == 1 and not model.buffers.numel()
+    exact = model.kind in ONE_OUTPUT and len(model.layers) == 1 and not model.buffers.numel()
     train = _solved if exact else _descended
     w = model.start.expand(len(tasks), -1).clone()
     buffers = model.buffers.expand(len(tasks), -1).clone()

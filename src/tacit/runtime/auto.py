@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from tacit.errors import TacitError
-from tacit.federation import Federation
+from tacit.federation import ONE_OUTPUT, Federation
 from tacit.local.flat import ModelFactory
 from tacit.methods import (
     AUTO,
@@ -32,7 +32,6 @@ from tacit.methods import (
     SharedPrior,
     TrainedMethod,
 )
-from tacit.methods.linear import CENTRE
 from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.runtime.votes import Votes
@@ -113,7 +112,7 @@ def _auto(federation: Federation, model: MODEL_TYPES) -> tuple[Method, str]:
     if federation.relation is not None:
         return RelatedPMTL(**STEADY), f"{rows}, a public relation among tasks"
     linear, through = (model in (name, MODELS[name]) for name in ("linear", "linear-no-intercept"))
-    if (linear or through) and federation.kind in CENTRE and federation.heads is None:
+    if (linear or through) and federation.kind in ONE_OUTPUT and federation.heads is None:
         columns = f"{rows}, a linear model of {federation.input_shape[0]} columns"
         return (Mixed(judged=True) if linear else SharedPrior()), columns
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)

@@ -14,7 +14,7 @@ from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.chunks import widths_of
 from tacit.methods import FedAvg, OnBillboard, TrainedMethod
-from tacit.methods.linear import alone
+from tacit.methods.linear import alone, as_parameters
 from tacit.metrics import Metrics
 from tacit.privacy import Privacy, Sampler
 from tacit.runtime.prepare import prepare
@@ -63,11 +63,12 @@ def global_scores(
 
 def exactly_alone(simulation: Simulation, tasks: Tensor | None = None) -> Metrics:
     """Scores of single-task regression, solved exactly, each task weighing its own strengths."""
-    model = simulation.model
+    model, outputs = simulation.model, simulation.federation.outputs
 
     def one(batches: Batches) -> Tensor:
-        rows = design(batches, model.size)
-        return alone(model.kind, rows, rows[0].new_zeros(model.size))[0].to(model.start.dtype)
+        rows = design(batches, model.size // outputs)
+        found = alone(model.kind, rows, rows[0].new_zeros(model.size))[0]
+        return as_parameters(found, outputs).to(model.start.dtype)
 
     def models(tasks: Tensor) -> tuple[Tensor, Tensor]:
         rows = simulation.federation.train

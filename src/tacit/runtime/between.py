@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.errors import TacitError
-from tacit.federation import Federation
+from tacit.federation import ONE_OUTPUT, Federation
 from tacit.local.batches import Batches, all_rows
 from tacit.local.chunks import chunks, slots_for, widths_of
-from tacit.methods.linear import CENTRE, ridge
+from tacit.methods.linear import ridge
 from tacit.privacy import Everyone, Guarantee, Ledger, Privacy, guarantee
 from tacit.privacy.gram import released_gram
 from tacit.randomness import Randomness
@@ -72,8 +72,10 @@ def between_tasks(
     ledger: pass the `out` of the run that will use it.
     """
     tasks = len(federation)
-    if federation.kind not in CENTRE:
-        raise TacitError("tasks are compared by linear models: one number or two classes as target")
+    if federation.kind not in ONE_OUTPUT:
+        raise TacitError(
+            "tasks are compared by linear models: a number, a count or two classes as target"
+        )
     if not (clip > 0 and np.isfinite(clip)):
         raise TacitError(f"clip={clip!r}: a positive number is needed")
     if privacy is not None and seed is None and out is None:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from tacit.data.preprocess import Preprocessing
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
+from tacit.families import expected_count
 from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
 from tacit.heads import Heads
@@ -202,6 +203,8 @@ def predict(
         values = original_units(out.cpu(), offsets.cpu(), here)
     elif federation.kind == "regression":
         values = out.cpu().numpy()
+    elif federation.kind == "count":
+        values = expected_count(out).cpu().numpy()
     elif federation.kind == "multiclass":
         values = out.softmax(dim=1).cpu().numpy()
     elif federation.kind == "segmentation":

@@ -152,9 +152,10 @@ class Run:
     def predict(self, x: Any, tasks: Any) -> Any:
         """Predictions for new raw rows (an array, or a table with the training columns).
 
-        Regression gives numbers in the target's units, binary a probability, multiclass class
-        probabilities [n, classes], multilabel probabilities [n, labels], segmentation probabilities
-        of the classes within each head [n, heads · classes, height, width].
+        Regression gives numbers in the target's units, count expected counts, binary a probability,
+        multiclass class probabilities [n, classes], multilabel probabilities [n, labels],
+        segmentation probabilities of the classes within each head [n, heads · classes, height,
+        width].
         """
         return predict(self.federation, self.simulation.model, self.models, x, tasks)
 

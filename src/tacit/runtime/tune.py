@@ -21,7 +21,7 @@ from torch import nn
 
 from tacit import metrics
 from tacit.errors import TacitError
-from tacit.federation import Federation
+from tacit.federation import NUMBERS, Federation
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
 from tacit.methods import Method, OnBillboard, Server
@@ -51,6 +51,7 @@ Search = Mapping[str, list[Any] | tuple[float, float]]
 
 SCORES = {
     "regression": "1 / (1 + squared error / variance of the task's targets)",
+    "count": "1 / (1 + deviance / deviance of the task's mean)",
     "binary": "accuracy",
     "multiclass": "accuracy",
     "multilabel": "F1",
@@ -211,23 +212,22 @@ def task_scores(simulation: Simulation) -> np.ndarray:
     federation = simulation.federation
     name, _ = metrics.task_score(federation.kind, federation.heads)
     scores = simulation.measure("validation").per_task[name]
-    if federation.kind != "regression":
+    if federation.kind not in NUMBERS:
         return scores
-    variance = _variance(federation)
+    spread = _spread(federation)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(variance > 0, 1 / (1 + scores / variance), math.nan)
+        return np.where(spread > 0, 1 / (1 + scores / spread), math.nan)
 
 
-def _variance(federation: Federation) -> np.ndarray:
-    """Variance of each task's training targets, in the units that its error is measured in."""
+def _spread(federation: Federation) -> np.ndarray:
+    """What each task's mean loses on its training targets, in the units of its error."""
     rows, scale = federation.train, federation.target_scale
     y = rows.y.double().cpu().numpy()
     counts = rows.counts.cpu().numpy()
     task = np.repeat(np.arange(len(counts)), counts)
     if scale is not None:
         y = metrics.original_units(rows.y, rows.offsets, scale)
-    mean = np.bincount(task, y, len(counts)) / np.maximum(counts, 1)
-    return np.bincount(task, (y - mean[task]) ** 2, len(counts)) / np.maximum(counts, 1)
+    return metrics.spread(federation.kind, y, task, counts)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -126,6 +126,8 @@ def test_regression_and_multiclass(read):
     terms = read(numbers)
     assert (terms.kind, terms.outputs, terms.labels) == ("regression", 1, ())
     assert terms.data["range"] == [0, 100]
+    terms = read(numbers.replace("regression", "count"))
+    assert (terms.kind, terms.outputs, terms.labels) == ("count", 1, ())
     terms = read(TEXT.replace('"binary"', '"multiclass"').replace('"yes"', '"yes", "maybe"'))
     assert (terms.outputs, terms.labels) == (3, ("no", "yes", "maybe"))
 

@@ -28,6 +28,7 @@ KINDS = {
     "binary": 'target = "y"\nkind = "binary"\nlabels = ["no", "yes"]',
     "multiclass": 'target = "y"\nkind = "multiclass"\nlabels = ["0", "1", "2"]',
     "regression": 'target = "y"\nkind = "regression"\nrange = [-50, 50]',
+    "count": 'target = "y"\nkind = "count"\nrange = [0, 50]',
     "multilabel": 'target = ["y", "z"]\nkind = "multilabel"',
 }
 
@@ -53,6 +54,7 @@ def tables(kind, seed=0) -> dict[str, pd.DataFrame]:
             "binary": generator.choice(["no", "yes"], rows),
             "multiclass": np.arange(rows) % 3,
             "regression": generator.normal(k, 1 + k, rows).round(3),
+            "count": generator.poisson(2 + k, rows),
             "multilabel": generator.integers(0, 2, rows),
         }
         made[silo] = pd.DataFrame(

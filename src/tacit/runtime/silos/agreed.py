@@ -12,6 +12,7 @@ from tacit.data.cells import MISSING, number_text
 from tacit.data.columns import GAP
 from tacit.data.split import SplitRule
 from tacit.errors import TacitError
+from tacit.federation import NUMBERS
 from tacit.heads import Heads, holding
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -31,7 +32,7 @@ class DataSection(Section):
     """What every silo's table looks like, and what is predicted from it."""
 
     target: str | list[str]
-    kind: Literal["regression", "binary", "multiclass", "multilabel"]
+    kind: Literal["regression", "count", "binary", "multiclass", "multilabel"]
     labels: list[str] | None = None
     range: tuple[float, float] | None = None
     validation: float = 0.2
@@ -102,7 +103,7 @@ def labels_of(data: DataSection) -> tuple[str, ...]:
         raise TacitError(f"data.target is {data.target!r}, but kind {kind!r} needs {needs}")
     for name, given, needed, how in (
         ("labels", data.labels, classes, '["0", "1"]'),
-        ("range", data.range, kind == "regression", "[0, 100]"),
+        ("range", data.range, kind in NUMBERS, "[0, 100]"),
     ):
         if (given is not None) != needed:
             remedy = f"add {name} = {how} to [data]" if needed else f"leave {name} out"

@@ -7,7 +7,7 @@ silos = ["cleveland", "hungarian"]
 [data]
 target = "disease"           # or a list of columns of 0 and 1 (multilabel)
 kind = "binary"
-labels = ["0", "1"]          # the classes, as the tables have them; regression: range = [0, 100]
+labels = ["0", "1"]          # the classes, as the tables have them; numbers: range = [0, 100]
 
 [data.columns]
 age = { range = [0, 120] }   # a number, which each silo scales for itself
@@ -39,6 +39,7 @@ from pydantic import ValidationError
 from tacit import config
 from tacit.config import Section
 from tacit.errors import TacitError
+from tacit.federation import ONE_OUTPUT
 from tacit.methods import ExchangeMethod, OnBillboard, RelatedMethod
 from tacit.privacy import Privacy
 from tacit.runtime.auto import chosen
@@ -138,7 +139,7 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
         consortium=file.consortium.name,
         silos=tuple(file.consortium.silos),
         kind=file.data.kind,
-        outputs=1 if file.data.kind in ("regression", "binary") else len(labels),
+        outputs=1 if file.data.kind in ONE_OUTPUT else len(labels),
         input_shape=(len(features),),
         method={},
         model=run.model,

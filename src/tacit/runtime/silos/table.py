@@ -20,9 +20,9 @@ from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_targe
 from tacit.data.schema import Schema
 from tacit.data.split import PartRows, SplitRule, split
 from tacit.data.tabular import read_table
-from tacit.data.targets import class_codes
+from tacit.data.targets import class_codes, no_count
 from tacit.errors import TacitError
-from tacit.federation import PARTS
+from tacit.federation import NUMBERS, PARTS
 from tacit.heads import Heads
 from tacit.methods import Mixed
 from tacit.runtime.silos.terms import Own, Terms
@@ -141,7 +141,7 @@ def _unit(span: Sequence[float]) -> tuple[float, float]:
 def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
     """float64 [N], int64 [N] (multiclass) or float64 [N, labels] (NaN: not known or not held)."""
     names = terms.data["target"]
-    if terms.kind == "regression":
+    if terms.kind in NUMBERS:
         return _numbers(table, names[0])[1]
     if terms.kind == "multilabel":
         unknown = np.full(table.rows, np.nan)
@@ -213,8 +213,12 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
             f"column {name!r} of {table.source} is empty in every row: fill it in, or agree {AGREE}"
             " that this one does not predict it"
         )
-    if terms.kind in ("regression", "multilabel"):
+    if terms.kind in (*NUMBERS, "multilabel"):
         yield from _number(table, name, terms.data["range"])
+        if terms.kind == "count":
+            numbers = _numbers(table, name)[1]
+            wrong = no_count(numbers) & ~np.isnan(numbers)
+            yield from _said(table, name, wrong, "is no whole number from 0", "correct it")
     else:
         unknown = (_classes(table, terms) < 0) & ~gaps
         yield from _unknown(table, name, unknown, "class", terms.labels)

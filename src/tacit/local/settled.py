@@ -1,0 +1,89 @@
+"""What a task of a mixed model ends with: what it was told, weighed by its own rows.
+
+Written for one task. Published variances are noisy, and no two tasks are alike; so a task averages
+over what it may believe instead of believing what was published.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tacit.federation import Kind
+from tacit.local.bayes import average, bell, solve
+from tacit.local.beliefs import beliefs
+
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""By which the variance of own effects may differ from the published one."""
+OWN_SLOPES = ((0.0, 0.5), (0.1, 0.3), (1.0, 0.2))
+"""What own slopes in all columns may explain, over σ², and the chance that it is so much."""
+OWN_VARIANCE = 0.5
+"""How many rows the published σ² is worth to such a model."""
+ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
+"""What a model that a task finds alone may explain, over σ², and the chance of such a model."""
+FAR = 5.0
+"""Residuals are bounded by so many standard deviations: rows far out also tell most of slopes."""
+
+
+def settled(
+    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], beta: Tensor, own: Tensor, rest: Tensor
+) -> Tensor:
+    """The mean of what a task may believe, each as likely as its own rows say.
+
+    Own effects of several sizes around the published one, which is noisy (σ²·own·ownᵀ); slopes of
+    its own in all columns; and no use of the others at all.
+    """
+    x, _, counts = rows = _without_outliers(kind, rows, beta, rest)
+    # A column whose unit is too small must not look like one with large slopes.
+    squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
+    each = 1 / (1 + squares)
+    spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
+    slopes, chances = zip(*OWN_SLOPES, strict=True)
+    beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
+    by_itself = torch.full((len(ALONE),), BY_ITSELF / len(ALONE), dtype=beta.dtype).log()
+    likely = torch.cat([beside.flatten(), by_itself]).to(beta)
+    if kind == "regression":
+        weights, evidence = beliefs(
+            rows, beta, own, spread, rest,
+            factors=FACTORS, slopes=slopes, alone=ALONE, alone_rows=OWN_VARIANCE,
+        )  # fmt: skip
+        return average(weights, evidence + likely)
+    eye, found = torch.diag(spread), []
+    for factor in FACTORS:
+        for slope in slopes:
+            # [d, d + r]: own effects beside small slopes of everything
+            root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
+            found.append(solve(kind, rows, beta, root, rest))
+    zero = torch.zeros_like(beta)
+    for strength in ALONE:
+        root = math.sqrt(strength) * eye
+        found.append(solve(kind, rows, zero, root, rest, OWN_VARIANCE))
+    weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
+    return average(weights, evidence + likely)
+
+
+def _without_outliers(
+    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], beta: Tensor, rest: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Residuals far from the task's own median one are brought nearer: σ² was found without such.
+
+    Far is far both for everybody and for the task, whose own slopes may be anything. One wild row
+    would otherwise decide the own effects of a task with few rows.
+    """
+    x, y, counts = rows
+    if kind != "regression":
+        return rows
+    error = y - x @ beta
+    middle = _median(error, counts)
+    usual = 1.4826 * _median((error - middle).abs(), counts)
+    most = FAR * torch.maximum(torch.sqrt(rest), usual)
+    return x, y - error + middle + torch.clamp(error - middle, -most, most), counts
+
+
+def _median(values: Tensor, counts: Tensor) -> Tensor:
+    """Of the rows that count; zero where none does."""
+    ordered = torch.where(counts > 0, values, torch.inf).sort().values
+    half = ((counts.sum().long() - 1).clamp(min=0) // 2).reshape(1)
+    return torch.nan_to_num(ordered.gather(0, half), posinf=0.0)

@@ -1,0 +1,50 @@
+"""What noisy sums of information and scores say of coefficients (`methods.mixed`)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
+"""Prior variances of the coefficients, in squared units of target over column."""
+FLAT = 1.0
+"""Prior variance of an intercept, around zero or around the level that was voted for."""
+
+
+def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
+    """Released H [r, d, d] with what rises out of the noise between columns, and how far off it is.
+
+    Where columns are many for so few tasks, noise makes directions of H that are none. What columns
+    have to do with each other is shrunk to what exceeds the noise, whose variances are `blur` [r]:
+    with much noise the diagonal is left, and later scores, at better points, make up for it.
+    """
+    d = informations.shape[-1]
+    beside = informations - torch.diag_embed(informations.diagonal(dim1=1, dim2=2))
+    found = (beside**2).sum((1, 2)) / max(d * (d - 1), 1)
+    kept = (found - blur).clamp(min=0.0) / found.clamp(min=1e-30)
+    return informations - (1 - kept)[:, None, None] * beside, kept * blur
+
+
+def shrunk(
+    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, prior: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
+
+    The prior variance of the coefficients is the one with the most evidence.
+    """
+    d = len(target)
+    values, vectors = torch.linalg.eigh(information)
+    information = (vectors * values.clamp(min=0.0)) @ vectors.T
+    eye = torch.eye(d).to(target)
+    spread = information @ (prior.unsqueeze(2) * information) + sampling * information
+    factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
+    half = torch.linalg.solve_triangular(
+        factor, target.expand(len(prior), d)[..., None], upper=False
+    )
+    evidence = -0.5 * (half**2).sum((1, 2)) - factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    best = evidence.argmax().reshape(1)
+    factor, prior = factor[best][0], prior[best][0]
+    gain = prior.unsqueeze(1) * information
+    beta = gain @ torch.cholesky_solve(target.unsqueeze(1), factor)[:, 0]
+    covariance = torch.diag(prior) - gain @ torch.cholesky_solve(gain.T, factor)
+    return beta, covariance, information
