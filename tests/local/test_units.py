@@ -48,6 +48,8 @@ def test_marks_are_all_of_the_votes_that_is_not_zero(stage):
 
 COLUMNS = {
     "a year": (1979.0, 0.0, 2.0),
+    "far from zero": (1e4, 0.4, 0.15),
+    "further": (-2e4, 0.2, 0.2),
     "years at school": (12.8, 2.8, 0.0),
     "a logarithm": (6.7, 0.4, 0.15),
     "standardised": (0.0, 0.6, 0.8),
@@ -90,3 +92,17 @@ def test_votes_that_drown_in_noise_give_no_unit():
     known = np.stack([column(6.7, 0.4, 0.15, tasks=20)], axis=1)
     unknown = [bool(chosen(known, 30.0, seed)["spread"].isnan()) for seed in range(20)]
     assert sum(unknown) >= 17
+
+
+def test_a_spread_that_is_tiny_beside_the_numbers_has_no_unit():
+    known = np.stack([column(1e4, 1e-6, 1e-6), column(0.0, 0.6, 0.8, seed=1)], axis=1)
+    board = chosen(known)
+    assert board["spread"][0].isnan() and not board["spread"][1].isnan()
+
+
+def test_columns_far_from_zero_are_found_as_well_as_others():
+    near = chosen(column(0.0, 0.4, 0.3)[:, None])
+    far = chosen(column(0.0, 0.4, 0.3)[:, None] + [[[12345.0, 0.0]]])
+    assert 0.5 < float(far["spread"]) / float(near["spread"]) < 2.0
+    away = float(far["centre"]) - 12345.0 - float(near["centre"])
+    assert abs(away) < 0.5 * float(near["spread"])

@@ -7,14 +7,15 @@ whatever the numbers are, so units cost two releases and no guess about the data
                its spread and its distance from zero. Where a column is constant inside a task it
                says so instead, and the size of the constant stands for its spread
     "places"   each column: where its centre lies within the published reach, in wide steps and,
-               modulo a circle, in steps of half a spread
+               modulo a circle, in steps of half a spread; where the reach is many circles long
+               (years, or numbers far from zero), also modulo circles of coarser steps
 
 From the places come the common centre and, with the spread inside tasks, the spread of all rows. A
 column that is constant inside every task has its spread between tasks alone. Results are rounded
 (spreads to powers of √√10, centres to quarters of a spread), so that noise rarely shows in them.
 
 Where votes do not rise out of the noise, there is no common unit (NaN), and every task keeps its
-own. A vote weighs 1/√(2·columns): a task moves the sum by at most one.
+own. A vote weighs 1/√(votes that a task has): a task moves the sum by at most one.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ SMALLEST, LARGEST = -8, 10
 SPREADS = 2 * (LARGEST - SMALLEST) + 1
 REACHES = 4 * (LARGEST - SMALLEST) + 1
 WIDE, FINE = 8, 256
-_ANSWERS = {"units": (SPREADS, REACHES + 1), "places": (WIDE, FINE)}
-"""Among how many answers a task chooses in each stage, twice for each column."""
+CIRCLES, FIRST, COARSER = (32, 32, 32, 32), 32.0, 8.0
+"""Between wide and fine: circles of so many steps, the first of so many fine ones, then coarser."""
+_ANSWERS = {"units": (SPREADS, REACHES + 1), "places": (WIDE, FINE, *CIRCLES)}
+"""Among how many answers a task chooses in each stage, once each for every column."""
 PENALTY = 3.5
 """A window of votes is believed for what exceeds so many standard deviations of its noise."""
 WIDER = 0.08
@@ -75,13 +78,36 @@ def marks(stage: str, known: Tensor, board: dict[str, Tensor]) -> tuple[Tensor, 
         wide = torch.floor(away / (2 * board["reach"]) * WIDE)
         fine = torch.remainder(torch.floor(away / board["step"]), FINE)
         here = (wide >= 0) & (wide < WIDE)
-        places, cast = (wide, fine), (here, here)
-    first, second = _ANSWERS[stage]
-    begin = torch.arange(len(known)).to(known.device).unsqueeze(1) * (first + second)
-    begin = begin + torch.tensor([0, first]).to(known.device)
+        steps, used = _circles(board)
+        around = [
+            torch.remainder(torch.floor(away / step), of)
+            for step, of in zip(steps.unbind(), CIRCLES, strict=True)
+        ]
+        places, cast = (wide, fine, *around), (here, here, *(here & used).unbind())
+    answers = torch.tensor((0, *_ANSWERS[stage])).to(known.device).cumsum(0)
+    begin = torch.arange(len(known)).to(known.device).unsqueeze(1) * answers[-1] + answers[:-1]
     made, place = torch.stack(cast, dim=1), torch.stack(places, dim=1)
     at = begin + torch.where(made, place, 0.0).long()
-    return (made.double() / math.sqrt(2 * len(known))).reshape(-1), at.reshape(-1)
+    return (made.double() * _weight(stage, len(known), board)).reshape(-1), at.reshape(-1)
+
+
+def _circles(board: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Steps of the coarser circles [circles, columns], and which of them a column needs.
+
+    The largest that is used goes around more than two wide steps, so that it is clear which.
+    """
+    step, reach = board["step"], board["reach"]
+    steps = torch.stack([FIRST * COARSER**k * step for k in range(len(CIRCLES))])
+    of = torch.tensor((FINE, *CIRCLES[:-1])).to(step).unsqueeze(1)
+    around = of * torch.cat([step.unsqueeze(0), steps[:-1]])
+    return steps, around < reach / 2
+
+
+def _weight(stage: str, columns: int, board: dict[str, Tensor]) -> Tensor | float:
+    """Of one vote: all votes of a task together have length one, at most."""
+    if stage == "units":
+        return 1 / math.sqrt(2 * columns)
+    return 1 / torch.sqrt(2 * columns + _circles(board)[1].double().sum())
 
 
 def _power(size: Tensor, per_decade: int, of: int) -> Tensor:
@@ -92,7 +118,7 @@ def _power(size: Tensor, per_decade: int, of: int) -> Tensor:
 def read(stage: str, mean: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the votes (shares of all tasks, with noise) say."""
     columns = len(board["spread"])
-    weight = 1 / math.sqrt(2 * columns)
+    weight = _weight(stage, columns, board)
     shares = (mean / weight).reshape(columns, -1)
     noise = noise / weight
     return _units(shares, noise) if stage == "units" else _places(shares, noise, board)
@@ -109,34 +135,61 @@ def _units(shares: Tensor, noise: Tensor) -> dict[str, Tensor]:
     found = _window(reach - UNUSUAL * noise * exponents.abs(), noise, (1, 2, 4, 8))
     most = 10 ** ((found.middle + found.width / 2) / 4 + SMALLEST)
     most = torch.where(constant, 4 * size, torch.where(found.sure, most, torch.nan))
-    # A circle of fine steps goes around more than one wide step, so that it is clear which.
-    step = torch.maximum(spread / 2, 4 * most / (WIDE * FINE))
+    # What is constant inside tasks has no spread yet. Where even the coarsest circle would be too
+    # short, because the spread is tiny beside the numbers, nobody can say where the centre is.
+    longest = CIRCLES[-1] * FIRST * COARSER ** (len(CIRCLES) - 1)
+    most = torch.where(~constant & (spread / 2 < most / (2 * longest)), torch.nan, most)
+    step = torch.where(constant, most / (2 * FINE), spread / 2)
     return {"reach": most, "step": step, "centre": torch.zeros_like(most), "spread": spread}
 
 
 def _places(shares: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:
     reach, step, inside = (board[name] for name in ("reach", "step", "spread"))
     step = step.clamp(min=1e-30)
-    low, width = -reach, 2 * reach / WIDE
-    wide, fine = shares[:, :WIDE], shares[:, WIDE:]
+    width = 2 * reach / WIDE
+    wide, fine, *around = shares.split(_ANSWERS["places"], dim=1)
     coarse, across, held, known = _window(wide, noise, (1, 2, 4, 8))
-    centre, between = low + (coarse + 0.5) * width, across.clamp(min=2) * width / 4
-    # In fine steps, around the coarse centre: what is more than half a circle away is not meant.
-    first = torch.floor((coarse + 0.5) * width / step)
-    offset = torch.arange(FINE).to(shares) - FINE // 2
-    turned = torch.remainder(first.nan_to_num().unsqueeze(1) + offset, FINE).long()
-    # Whole numbers pile up: a narrow window with few of the votes may be one of them.
-    circle = fine.gather(1, turned)
-    near, narrow, most, sure = _window(circle, noise, (1, 2, 4, 8, 16, 32, 64), MOST * held)
-    clear = (across <= 2) & sure & (most > MOST * held)
-    centre = torch.where(clear, low + (first + near - FINE // 2 + 0.5) * step, centre)
-    between = torch.where(clear, narrow * step / 4, between)
+    centre, between = (coarse + 0.5) * width, across.clamp(min=2) * width / 4
+    clear = across <= 2
+    steps, used = _circles(board)
+    for votes, size, needed in reversed(
+        list(zip(around, steps.unbind(), used.unbind(), strict=True))
+    ):
+        found, narrow, sure = _nearer(votes, noise, centre, size, held, (1, 2, 4, 8, 16))
+        better = clear & needed & sure
+        centre = torch.where(better, found, centre)
+        between = torch.where(better, narrow * size / 4, between)
+        clear = clear & (~needed | (sure & (narrow <= 2)))
+    found, narrow, sure = _nearer(fine, noise, centre, step, held, (1, 2, 4, 8, 16, 32, 64))
+    centre = torch.where(clear & sure, found, centre) - reach
+    between = torch.where(clear & sure, narrow * step / 4, between)
     total = torch.sqrt(inside**2 + between**2).clamp(min=1e-12)
     spread = torch.where(known, 10 ** ((4 * torch.log10(total)).round() / 4), torch.nan)
     return {
         "reach": reach, "step": step, "spread": spread,
         "centre": (4 * centre / spread).round() * spread / 4,
     }  # fmt: skip
+
+
+def _nearer(
+    votes: Tensor,
+    noise: Tensor,
+    centre: Tensor,
+    step: Tensor,
+    held: Tensor,
+    widths: tuple[int, ...],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A better centre from votes on a circle of smaller steps, their width, and whether it is sure.
+
+    What is more than half a circle away is not meant. Whole numbers pile up: a narrow window with
+    few of the votes may be one of them.
+    """
+    of = votes.shape[1]
+    first = torch.floor(centre / step)
+    offset = torch.arange(of).to(votes) - of // 2
+    turned = torch.remainder(first.nan_to_num().unsqueeze(1) + offset, of).long()
+    near, narrow, most, sure = _window(votes.gather(1, turned), noise, widths, MOST * held)
+    return (first + near - of // 2 + 0.5) * step, narrow, sure & (most > MOST * held)
 
 
 class Window(NamedTuple):
