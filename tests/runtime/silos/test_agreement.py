@@ -274,7 +274,7 @@ def test_an_example_becomes_a_file_that_can_be_read(read, tmp_path):
     assert "# Ranges, categories and classes come from an example, e.csv." in text
     terms = read(text)
     assert terms.silos == ("north", "south") and terms.privacy is not None
-    assert terms.method["name"] == "mixed" and terms.rounds == 4
+    assert terms.method["name"] == "mixed" and terms.rounds == 6
     named = read(text.replace('"auto"', '"pmtl"'))
     assert named.rounds == PMTL().usual_rounds
 

@@ -38,7 +38,7 @@ def agreed(tmp_path, kind="binary", more="", columns=COLUMNS):
     path = tmp_path / "consortium.toml"
     path.write_text(
         f'[consortium]\nname = "c"\nsilos = {SILOS}\n[data]\n{KINDS[kind]}\n{more}\n'
-        f"[data.columns]\n{columns}\n"
+        f"[data.columns]\n{columns}\n[method]\nname = 'pmtl'\n"
     )
     return Agreement.read(path).terms
 

@@ -40,7 +40,7 @@ from tacit import config
 from tacit.config import Section
 from tacit.errors import TacitError
 from tacit.federation import ONE_OUTPUT
-from tacit.methods import ExchangeMethod, OnBillboard, RelatedMethod
+from tacit.methods import ExchangeMethod, Mixed, OnBillboard, RelatedMethod
 from tacit.privacy import Privacy
 from tacit.runtime.auto import chosen
 from tacit.runtime.curator import check_curator
@@ -55,6 +55,9 @@ PUBLIC = (
     "the columns of the tables, their types, categories, classes and ranges, and which of them may "
     "have gaps, are public by agreement",
     "numbers are scaled, and gaps filled in, by each silo for itself",
+)
+BY_RANGES = "numbers are scaled by their agreed ranges; each silo fills in its own gaps"
+    "numbers are scaled by their agreed ranges, and gaps are filled in by each silo for itself"
 )
 
 
@@ -126,7 +129,10 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
     )
     method = {"name": name_of(found.picked), **_plain(found.picked)}
     cohort = 1.0 if found.cohort == 1 else found.cohort
-    return dataclasses.replace(draft, method=method, rounds=found.rounds, cohort=cohort)
+    assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed) else PUBLIC
+    return dataclasses.replace(
+        draft, method=method, rounds=found.rounds, cohort=cohort, assumptions=assumed
+    )
 
 
 def _draft(file: File, labels: tuple[str, ...]) -> Terms:
