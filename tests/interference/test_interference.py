@@ -83,7 +83,7 @@ def _as_leaf(found: Table, folder) -> Federation:
 def _as_estimator(found: Table, folder) -> Federation:
     x, y, names = found
     estimator = PrivateMultiTaskClassifier()
-    return estimator._federation(estimator._rows(x, y, names))
+    return estimator._federation(estimator._rows(x, y, names), estimator.method)
 
 
 SOURCES = {

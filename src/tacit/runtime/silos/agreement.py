@@ -57,8 +57,6 @@ PUBLIC = (
     "numbers are scaled, and gaps filled in, by each silo for itself",
 )
 BY_RANGES = "numbers are scaled by their agreed ranges; each silo fills in its own gaps"
-    "numbers are scaled by their agreed ranges, and gaps are filled in by each silo for itself"
-)
 
 
 class ConsortiumSection(Section):
