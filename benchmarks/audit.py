@@ -103,7 +103,7 @@ def false_promises(seeds: int) -> None:
         few,
         SHARP,
         lambda: sabotages.amplified_fixed_size(1),
-        rounds=20,
+        rounds=10,
         neighbours="replace",
     )
     with sabotages.the_old_split():

@@ -66,7 +66,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/covariance.py": ("privacy/test_covariance.py", "privacy/test_audit.py"),
     "privacy/gram.py": ("privacy/test_covariance.py", "runtime/test_between.py"),
     "grid.py": ("secure/test_summing.py", *CHANNEL),
-    "privacy/guarantee.py": ("privacy/test_ledger.py", "runtime/test_train.py", *BOOKS),
+    "privacy/guarantee.py": (
+        "privacy/test_guarantee.py",
+        "privacy/test_ledger.py",
+        "runtime/test_train.py",
+        *BOOKS,
+    ),
     "privacy/ledger.py": ("privacy/test_ledger.py", "runtime/test_crash.py"),
     "privacy/moments.py": ("privacy/test_moments.py", "methods/test_prior.py"),
     "privacy/sampling.py": BOOKS,
@@ -82,6 +87,22 @@ TARGETS: dict[str, tuple[str, ...]] = {
 """Each module and the tests that should notice; the quickest first."""
 EXPLAINED: dict[str, str] = {
     # Ties, which have probability zero
+    "privacy/selection.py: if mean <= 1 + 1e-9::  <=  ->  < ": "a mean that is this very number",
+    "grid.py: quiet = TAILS * noise * 2**fraction < LOUDEST"
+    ":  <  ->  <= ": "noise that is at the limit to the last digit; the limit itself is far off",
+    "grid.py: if quiet and widest * 2**fraction < 2 ** (bits - 1):"
+    ":  <  ->  <= ": "a sum that is at the limit to the last digit, far out in the tails",
+    "privacy/gram.py: quiet = (f for f in range(FINEST, 0, -1) if TAILS * noise * 4**f < LOUDEST)"
+    ":  <  ->  <= ": "noise that is at the limit to the last digit; the limit itself is far off",
+    # What is multiplied with zero, or has one length by construction, or is only said
+    "privacy/bounds.py: kept = torch.where(finite.unsqueeze(1), contributions, 0.0)"
+    ": 0.0 -> (0.0 + 1)": "the scale of such a contribution is zero",
+    "data/split.py: kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]"
+    ": True -> False": "there is one decision for each name",
+    "privacy/accounting.py: logger.setLevel(logging.ERROR)  # RDP reports every fractional order "
+    "that it leaves out: logger.setLevel(logging.ERROR) -> pass": "the same figure, with more lines in the log",
+    "privacy/accounting.py: return Spent(math.inf, common[-1])"
+    ": 1 -> (1 + 1)": "ε is infinite, whichever accountant says so",
     "privacy/schedule.py: if composed(middle * parts, delta) <= epsilon:"
     ":  <=  ->  < ": "a budget that is met to the last digit; the bisection ends beside it",
     "privacy/calibration.py: while low == high or (low > 1e-2 and cost(low) <= epsilon):"

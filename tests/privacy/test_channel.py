@@ -316,3 +316,8 @@ def test_a_seeded_run_may_repeat_paid_rounds_when_its_budget_is_used_up():
     assert len(one.ledger) == 10
     with pytest.raises(BudgetSpent):
         again.open(10, 11)
+
+
+def test_without_a_release_there_is_no_noise():
+    channel = Channel(Everyone(), 10, Randomness.of(0))
+    assert channel.noise_at(0) == 0.0

@@ -218,3 +218,8 @@ def test_a_pair_without_a_valid_bound_is_refused():
 def test_impossible_numbers_of_runs_are_refused(runs):
     with pytest.raises(TacitError, match="expected_runs"):
         tuning(Poisson(0.5), 8.0, 20, TASKS, "add-remove", runs)
+
+
+def test_one_run_on_average_is_one_run():
+    assert halting(1.0) == 1.0
+    assert 0.9 < halting(1.01) < 1.0
