@@ -100,7 +100,7 @@ EXPLAINED: dict[str, str] = {
     "data/split.py: kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]"
     ": True -> False": "there is one decision for each name",
     "privacy/accounting.py: logger.setLevel(logging.ERROR)  # RDP reports every fractional order "
-    "that it leaves out: logger.setLevel(logging.ERROR) -> pass": "the same figure, with more lines in the log",
+    "that it leaves out: logger.setLevel(logging.ERROR) -> pass": "only the log",
     "privacy/accounting.py: return Spent(math.inf, common[-1])"
     ": 1 -> (1 + 1)": "ε is infinite, whichever accountant says so",
     "privacy/schedule.py: if composed(middle * parts, delta) <= epsilon:"
