@@ -34,13 +34,17 @@ from tacit.sklearn import (
 from tests.conftest import arrays
 
 ALL = [
-    PrivateMultiTaskRegressor(),
+    PrivateMultiTaskRegressor("prior"),
     PrivateMultiTaskClassifier(),
     PrivateMixedModel(),
     MultiTaskRegressor(strength=0.1),
     MultiTaskClassifier("mean-regularised"),
 ]
-LONG = [PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=20), MultiTaskRegressor()]
+LONG = [
+    PrivateMultiTaskRegressor(),
+    PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=20),
+    MultiTaskRegressor(),
+]
 NOT_FOR_US: dict[str, str] = {}
 """Checks that cannot hold: name -> reason."""
 KINDS = [("regression", PrivateMultiTaskRegressor), ("binary", PrivateMultiTaskClassifier)]

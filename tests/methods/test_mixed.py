@@ -106,6 +106,7 @@ def test_families_without_noise_maximise_the_likelihood(kind, more):
     assert errors == pytest.approx(np.roll(wanted, 1), rel=0.1)
 
 
+@pytest.mark.slow
 def test_classes_without_noise_maximise_laplaces_likelihood():
     x, y, site = sites(40, 15, kind="multiclass")
     run = tacit.train(plain(x, y, site, kind="multiclass"), Mixed(), **RUN)
