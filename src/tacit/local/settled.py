@@ -17,7 +17,7 @@ from tacit.local.beliefs import beliefs
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
-OWN_SLOPES = ((0.0, 0.5), (0.1, 0.3), (1.0, 0.2))
+OWN_SLOPES = ((0.0, 0.4), (0.1, 0.25), (1.0, 0.2), (10.0, 0.15))
 """What own slopes in all columns may explain, over σ², and the chance that it is so much."""
 OWN_VARIANCE = 0.5
 """How many rows the published σ² is worth to such a model."""
