@@ -162,6 +162,7 @@ def test_neither_the_order_of_rows_nor_the_names_of_tasks_matter():
     )
 
 
+@pytest.mark.slow
 def test_tasks_are_labels_of_any_sort():
     x, y, tasks = arrays(6, 3, "binary")
     expected = PrivateMultiTaskClassifier(random_state=0).fit(x, y, tasks=tasks).coef_
@@ -278,6 +279,7 @@ def test_the_guarantee_is_what_was_asked_for():
     assert str(open_.guarantee_).startswith("no privacy (ε=∞)")
 
 
+@pytest.mark.slow
 def test_noise_is_secret_without_a_seed_and_repeatable_with_one():
     x, y, tasks = arrays(8, 3, "regression")
 
@@ -432,6 +434,7 @@ def test_a_pipeline_hands_tasks_on(routing):
     np.testing.assert_array_equal(pipe.predict(x, tasks=tasks), direct.predict(x / 2, tasks))
 
 
+@pytest.mark.slow
 def test_cross_validation_hands_tasks_on_and_is_no_tuning(routing):
     x, y, tasks = arrays(8, 3, "binary", rows=(20, 30))
     made = PrivateMultiTaskClassifier(random_state=0)
@@ -457,6 +460,7 @@ def test_a_grid_search_is_tuning_that_nobody_booked(routing, tmp_path):
     assert Ledger.at(tmp_path / "ledger").releases().total() == 5 * 3
 
 
+@pytest.mark.slow
 def test_other_settings_on_the_same_rows_warn_and_nothing_else_does():
     x, y, tasks = arrays(8, 3, "binary")
     PrivateMultiTaskClassifier().fit(x, y, tasks=tasks)

@@ -21,6 +21,7 @@ def by_task(x, y, tasks):
     return x[order], y[order], tasks[order]
 
 
+@pytest.mark.slow
 def test_a_mixed_model_is_train_in_units_of_any_size():
     x, y, tasks = by_task(*arrays(12, 3, "regression"))
     x, y = x * [1.0, 1e3, 1e-2] + [0.0, 5e3, 1.0], 1e4 + 2e3 * y

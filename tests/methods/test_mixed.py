@@ -202,6 +202,7 @@ def test_counts_gain_at_epsilon_one(more):
     assert (predicted > 0).all() and predicted.mean() == pytest.approx(np.exp(more), rel=2.0)
 
 
+@pytest.mark.slow
 def test_classes_gain_at_epsilon_one():
     x, y, site = sites(400, 12, kind="multiclass")
     federation = tacit.data.from_arrays(x, y, site, kind="multiclass", validation=0.0, test=0.4)
