@@ -45,14 +45,14 @@ MODEL_TYPES = nn.Module | ModelFactory | str
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Intended:
     """What a run will do."""
 
     federation: Federation
     picked: Method
-    """The method as it was named or chosen; """
+    """The method as it was named or chosen."""
     method: Method
-    """… and with what it takes from public facts."""
+    """The same with what it takes from public facts."""
     rounds: int
     cohort: float | int
     why: str = ""
@@ -67,7 +67,7 @@ def chosen(
     rounds: int | None = None,
     cohort: float | int | None = None,
     personalise: str = "best",
-) -> Chosen:
+) -> Intended:
     """The method (an instance, a name, or "auto") with the rounds and the cohort it will have.
 
     A mixed model needs no rows to judge by: unless the method's models are to be kept as they are,
@@ -90,7 +90,7 @@ def chosen(
         cohort = min(1.0, TOGETHER / max(len(federation), 1)) if steady else 1.0
     if isinstance(made, Mixed) and personalise != "none":
         federation = federation.without_validation()
-    return Chosen(federation, picked, made, rounds, cohort, why)
+    return Intended(federation, picked, made, rounds, cohort, why)
 
 
 def method_of(method: object) -> Method:

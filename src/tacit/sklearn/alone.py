@@ -15,12 +15,12 @@ from tacit.methods import Local, TrainedMethod
 from tacit.methods.linear import LinearMethod, alone
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
-from tacit.runtime.auto import Chosen
+from tacit.runtime.auto import Intended
 from tacit.runtime.prepare import prepare
 
 
 def alone_model(
-    federation: Federation, plan: Chosen, model: FlatModel, seed: int | None
+    federation: Federation, plan: Intended, model: FlatModel, seed: int | None
 ) -> tuple[Tensor, Tensor]:
     """The model of the only task, by what the method does for a task that nobody talks to."""
     method, rounds = plan.method, plan.rounds
