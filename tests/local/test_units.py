@@ -1,4 +1,4 @@
-"""Units by votes: right without noise, bounded, blind to powers of ten, silent in much noise."""
+"""Common units: right without noise, bounded, blind to powers of ten, silent in much noise."""
 
 from __future__ import annotations
 
@@ -34,18 +34,6 @@ def column(middle: float, between: float, inside: float, tasks: int = 500, seed:
     return np.stack([centre, spread], axis=1)
 
 
-@pytest.mark.parametrize("stage", units.STAGES)
-def test_marks_are_all_of_the_votes_that_is_not_zero(stage):
-    rng = np.random.default_rng(0)
-    known = torch.from_numpy(rng.normal(size=(5, 2)) * [[1.0], [1e3], [1e-3], [0.0], [np.nan]])
-    board = {name: torch.full((5,), 2.0).double() for name in ("reach", "step")}
-    values, at = units.marks(stage, known.abs(), board)
-    votes = units.votes(stage, known.abs(), board)
-    assert votes.shape == (units.size(stage, 5),)
-    assert (at.diff() > 0).all() and at.min() >= 0 and at.max() < len(votes)
-    assert torch.equal(votes[at], values) and int((votes != 0).sum()) == int((values != 0).sum())
-
-
 COLUMNS = {
     "a year": (1979.0, 0.0, 2.0),
     "far from zero": (1e4, 0.4, 0.15),
@@ -69,6 +57,20 @@ def test_centre_and_spread_are_about_right(name, noise):
     total = math.hypot(between, inside)
     assert abs(float(board["centre"][0]) - middle) < 2.5 * max(total, float(board["spread"][0]))
     assert 0.3 < float(board["spread"][0]) / total < 5.0
+
+
+@pytest.mark.parametrize("shift", [1e4, -1e4, 2e4])
+def test_the_same_noise_nearly_always_ends_in_the_same_units_wherever_zero_is(shift):
+    """Years since 1900, or degrees above freezing: only the longest circles turn."""
+    own = np.stack([column(6.7, 0.4, 0.15), column(40.0, 8.0, 3.0, seed=1)], axis=1)
+    moved = own + np.array([shift, 0.0])
+    pairs = [(chosen(own, 8.0, seed), chosen(moved, 8.0, seed)) for seed in range(20)]
+    same = [
+        torch.equal(one["spread"], other["spread"])
+        and torch.allclose(one["centre"] + shift, other["centre"], atol=1e-6)
+        for one, other in pairs
+    ]
+    assert sum(same) >= 15
 
 
 @pytest.mark.parametrize("power", [-6, -3, 3, 6])

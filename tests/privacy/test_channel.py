@@ -77,26 +77,6 @@ def test_vectors_that_tasks_bounded_themselves_are_not_trusted(private):
     assert one.dropped == 2
 
 
-@pytest.mark.parametrize("clip", [0.5, 1.0, 10.0])
-def test_marks_are_summed_as_the_vectors_that_they_stand_for(clip):
-    draw = np.random.default_rng(0)
-    at = torch.from_numpy(np.sort(np.stack([draw.permutation(50)[:6] for _ in range(20)]), axis=1))
-    values = torch.from_numpy(draw.normal(size=(20, 6)))
-    values[3, 2], values[4] = math.nan, 0.0
-    vectors = torch.zeros(20, 50).double().scatter(1, at, values)
-    collection = channel(tasks=20, clip=clip).open(0, 1)
-    collection.add_marks(values, at, 50, 18)
-    spelled_out = total(torch.cat([vectors[:18], torch.zeros(2, 50).double()]), clip=clip)
-    assert torch.equal(collection.publishable(50) * 20, spelled_out)
-
-
-def test_marks_that_share_a_place_count_as_nothing():
-    one = channel(tasks=1)
-    collection = one.open(0, 1)
-    collection.add_marks(torch.full((1, 4), 0.5), torch.tensor([[2, 3, 3, 5]]), 8, 1)
-    assert not collection.publishable(8).any() and one.dropped == 1
-
-
 def test_a_length_beyond_single_precision_is_clipped_like_any_other():
     found = total(torch.tensor([[3e38, 3e38]]))
     assert torch.allclose(found, torch.full((2,), math.sqrt(0.5)), atol=1e-5)

@@ -72,9 +72,9 @@ RESIDUAL = 0.5
 """σ² that everybody begins with, where the target has variance 1."""
 MOST_COEFFICIENTS = 200
 """Of all classes together: the information about them is a matrix of their square."""
-LONGER = 1.6
+LONGER = 1.0
 """Scores are bounded by so many times their expected length."""
-MOMENTS_SHARE = 0.3
+MOMENTS_SHARE = 0.2
 """Part of a release (in inverse variance) for the variances."""
 MOMENTS_BOUND = 3.0
 """Bound of what a task says about each of the variances, which is about 1."""
@@ -89,7 +89,7 @@ EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
 """Rounds about β; more of them where scores at better points make up for what H does not tell."""
 AT_ONE = 6.5
 """The noise of a release at ε = 1, about, in clips."""
-VOTES_DROWN, MATRIX_DROWNS = 0.11, 0.7
+VOTES_DROWN, MATRIX_DROWNS = 0.25, 0.7
 """With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
 TRACE_SHARE = 0.15
 """Part of a release for the trace of H, where that stands for all of it."""
@@ -145,8 +145,8 @@ class Mixed(LinearMethod):
         # About the noise in a number of a release, from public facts.
         noise = (AT_ONE / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
         d = outputs * (math.prod(federation.input_shape) + 1)
-        cast = 0 if federation.units is None else 2 * len(federation.units)
-        drown = noise * math.sqrt(cast) > VOTES_DROWN
+        told = 0 if federation.units is None else 5 * len(federation.units)
+        drown = noise * math.sqrt(told) > VOTES_DROWN
         return replace(
             self, tasks=tasks, outputs=outputs, clip=1.0,
             whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,

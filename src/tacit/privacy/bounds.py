@@ -122,11 +122,6 @@ class Bounded:
             return total.reshape(-1)
         return torch.cat([total.reshape(-1), _steps(self._told, grid).sum().reshape(1)])
 
-    def marked(self, at: Tensor, size: int, grid: Grid | None) -> Tensor:
-        """`summed` for vectors [size] that are zero but at these places [k, length]."""
-        steps = _steps(self.vectors(Place(), None), grid)
-        return steps.new_zeros(size).index_add_(0, at.reshape(-1), steps.reshape(-1))
-
     @property
     def _told(self) -> Tensor:
         """The bits as they are told: paid for by a share of the length."""

@@ -219,18 +219,6 @@ class Collection:
         vectors = self.__grid.integers(bounded.vectors(place, tasks).cpu().numpy())
         self.__vectors.update(zip(tasks.tolist(), vectors, strict=True))
 
-    def add_marks(self, values: Tensor, at: Tensor, size: int, count: int) -> None:
-        """Take vectors [k, size] that are zero but at the places `at` [k, d], as `add` does.
-
-        So the long votes of many tasks need not be spelled out. A task's values are as long as its
-        vector if no two share a place: places that do not increase are dropped.
-        """
-        apart = (at.diff(dim=1) > 0).all(dim=1, keepdim=True)
-        values = torch.where(apart, values, torch.nan)
-        bounded = Bounded.of(values, self.__channel.clip, None).first(count)
-        self.__channel.dropped += bounded.dropped
-        self.__take(bounded.marked(at[:count], size, self.__grid))
-
     def add_bounded(self, vectors: Tensor) -> None:
         """Take vectors [k, size] that tasks bounded themselves: each at most one clip long.
 

@@ -146,10 +146,6 @@ class Watched(Collection):
         self._inner.add(contributions, tasks, count)
         self._known.add(contributions, tasks, count)
 
-    def add_marks(self, values: Tensor, at: Tensor, size: int, count: int) -> None:
-        self._inner.add_marks(values, at, size, count)
-        self._known.add_marks(values, at, size, count)
-
     def publishable(self, size: int) -> Tensor:
         published = self._inner.publishable(size)
         self._look(published - self._known.publishable(size).to(published))

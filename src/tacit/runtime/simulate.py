@@ -35,7 +35,7 @@ from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, first_board, heads_of
 from tacit.runtime.stopping import ASTRAY, astray, no_better_for
 from tacit.runtime.store import Store
-from tacit.runtime.votes import Votes, summed_here
+from tacit.runtime.votes import Votes
 
 CURVE_POINTS = 20
 CURVE_TASKS = 1000
@@ -270,9 +270,6 @@ class Simulation:
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
         """Have the cohort train, and hand on what it contributes."""
-        voting = self.stage_at(board.round) in self._votes.stages
-        if voting and collection is not None and summed_here(self.channel):
-            return self._votes.collect(self, board, cohort, collection)
         for chunk, states, contributions in self.trained(board, public, cohort):
             if collection is not None:
                 with threads_for(contributions.numel(), len(chunk.filled)):

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from tacit.data.common import in_common_units
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local import units
 from tacit.local.batches import Batches
-from tacit.local.threads import threads_for
 from tacit.methods.base import Board, Method, OnBillboard
-from tacit.privacy.bounds import Place
-from tacit.privacy.channel import Channel, Collection
-
-if TYPE_CHECKING:
-    from tacit.runtime.simulate import Simulation
 
 SHARE, MORE = 0.12, 0.21
 """Part of the budget for votes with many tasks, and how much more with few."""
@@ -37,11 +28,6 @@ SPARED = (
 )
 NAMES = ("reach", "step", "centre", "spread")
 """What is public about units."""
-
-
-def summed_here(channel: Channel) -> bool:
-    """Whether votes may be added by their places: where vectors are summed as they are."""
-    return channel.place == Place() and channel.curator is None
 
 
 @dataclass(frozen=True)
@@ -102,23 +88,6 @@ class Votes:
     def cast(self, board: Board, known: Tensor) -> Tensor:
         """What one task sends, from the centre and spread of its columns."""
         return self.clip * units.votes(board.stage, known, board.tensors)
-
-    def collect(
-        self, simulation: Simulation, board: Board, cohort: Tensor, collection: Collection
-    ) -> None:
-        """The votes of a cohort, as what is not zero in them.
-
-        Votes are thousands of numbers, nearly all of them zero. Spelled out for every task they
-        would be most of the work and most of the memory of a run.
-        """
-        stage, federation = simulation.stage_at(board.round), simulation.federation
-        size = simulation.size_at(board.round)
-        marks = vmap(partial(units.marks, stage), in_dims=(0, None))
-        for chunk in simulation.chunks(cohort, federation.train, 1):
-            known = self.known(federation, chunk.filled).x[:, 0]
-            with threads_for(known.numel(), len(chunk.filled)):
-                values, at = marks(known, board.tensors)
-                collection.add_marks(self.clip * values, at, size, len(chunk.tasks))
 
     def counted(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard."""
