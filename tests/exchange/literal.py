@@ -77,8 +77,12 @@ def variant_scores(clients: list[dict], name: str, threshold: float) -> tuple[li
 
 
 def mixture(weights: dict[int, float], layers: dict[int, list[float]], own: int, peers: int):
-    """Equations 2 and 3; with fewer than so many others in it, the client's own."""
-    others = [j for j, weight in weights.items() if j != own and weight > 0]
+    """Equations 2 and 3; with fewer than so many others in it, the client's own.
+
+    Whoever has a tenth of the largest other weight, or less, is not counted.
+    """
+    largest = max([0.0, *(weight for j, weight in weights.items() if j != own)])
+    others = [j for j, weight in weights.items() if j != own and 10 * weight > largest * (1 + 1e-9)]
     if len(others) < peers:
         return layers[own]
     total = sum(weights.values())

@@ -42,14 +42,22 @@ def normalised(scores: Tensor) -> Tensor:
     return torch.where(total > 0, scores / total, own)
 
 
+SAY = 10
+"""A peer counts whose weight is more than the largest other one's divided by this."""
+
+
 def guarded(weights: Tensor, min_peers: int) -> Tensor:
     """Where fewer than `min_peers` others have a say in a part, the client keeps its own.
 
     A mixture with one other client is that client's model up to one number: w_j is (answer − own
-    share · w_i) / the rest, and the client knows its own w_i.
+    share · w_i) / the rest, and the client knows its own w_i. So is, nearly, a mixture with one
+    other and some whose weights are next to nothing: who hardly counts is not counted (`SAY`).
     """
     own = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
-    few = _others(weights).sum(dim=-1, keepdim=True) < min_peers
+    others = torch.where(own > 0, 0.0, weights)
+    largest = others.amax(dim=-1, keepdim=True)
+    counts = SAY * others > largest * (1 + 1e-9)  # a tie is one, whatever was rounded
+    few = counts.sum(dim=-1, keepdim=True) < min_peers
     return torch.where(few, own, weights)
 
 
