@@ -8,8 +8,8 @@ Sen & Borcea 2024, Algorithm 1; `methods.fedmtl` has the paper's equations in th
 |                | head a slot is, as 0 or 1; layers once more with length one; rows, threshold    |
 | similarity     | products of the layers of length one are cosines: no root, no division          |
 | assignment     | the best mapping of slots for every pair; a slot of zeros is worth nothing      |
-| weights        | below the threshold 0; times rows; divided by the row's sum; `min_peers` that   |
-|                | have a weight worth the name                                                    |
+| weights        | below the threshold 0; times rows; divided by the row's sum; `min_peers` with   |
+|                | a weight worth the name                                                         |
 | map            | slots to heads                                                                  |
 | shared layers, | weights × uploads, never cut off: each client puts its own answer together and  |
 | task layers    | divides                                                                         |
@@ -39,7 +39,7 @@ from tacit.secure.kernels import matmul
 from tacit.secure.links import Links
 from tacit.secure.sharing import reconstruct
 from tacit.secure.uploads import Array, Received, Route, Trust
-from tacit.secure.weights import SAY, normalised, row_maximum
+from tacit.secure.weights import SAY, normalised
 
 UNIT = 23_000
 """What length one is written as: its square is below 2²⁹, so cosines fit into 32 bits."""
@@ -288,19 +288,25 @@ class FedMTLJob(Job):
         return self.slots * SCALE * 1.02 * MOST_ROWS
 
     def _enough_peers(self, engine: Engine, scores: np.ndarray) -> np.ndarray:
-        """1 where `min_peers` others count, [1 + heads, n]: whoever has next to no weight does not.
+        """1 where `min_peers` others have a say, [1 + heads, n]; `exchange.mixing` has the rule.
 
         A client decides by itself what it uploads, its threshold and its number of rows among it.
         Peers that it lets pass without weight would hide a mixture with one other alone.
         """
-        n = scores.shape[-1]
+        n, peers = scores.shape[-1], min(self.min_peers, scores.shape[-1])
         others = scores * (1 - np.eye(n, dtype=np.uint64))
-        bits = 2 + math.ceil(math.log2(SAY * self._largest_score))
-        largest = row_maximum(engine, others, bits)
-        short = engine.public(np.ones(others.shape[1:], np.uint64))
-        counts = engine.nonnegative(np.uint64(SAY) * others - largest[..., None] - short, bits)
-        enough = engine.public(np.full(others.shape[1:-1], self.min_peers, np.uint64))
-        return engine.nonnegative(counts.sum(axis=-1, dtype=np.uint64) - enough, 32)
+        total = others.sum(axis=-1, dtype=np.uint64)
+        over = total + engine.public(np.ones(total.shape[1:], np.uint64))
+        parts = SAY * max(1, peers - 1)
+        bits = 2 + math.ceil(math.log2(parts * n * self._largest_score))
+        heavy = engine.nonnegative(np.uint64(parts) * others - over[..., None], bits)
+        light = total - engine.multiply(heavy, others).sum(axis=-1, dtype=np.uint64)
+        enough = engine.public(np.full(total.shape[1:], peers, np.uint64))
+        many = heavy.sum(axis=-1, dtype=np.uint64) - enough
+        either = np.stack([many, np.uint64(SAY) * light - over], axis=1)
+        either = engine.nonnegative(either, bits)
+        both = engine.multiply(either[:, 0], either[:, 1])
+        return either[:, 0] + either[:, 1] - both
 
     def _scores(
         self,

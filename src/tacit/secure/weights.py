@@ -20,7 +20,7 @@ FRACTION = 28
 """Bits after the point while dividing."""
 STEPS = 3
 SAY = 10
-"""As in `exchange.mixing`: more than the largest other weight divided by this counts."""
+"""As in `exchange.mixing`: one part in so many is always left to others than one alone."""
 
 
 def normalised(
@@ -55,15 +55,6 @@ def normalised(
     one = engine.public(np.full(total.shape[1:], 1 << fraction, np.uint64))
     weights[..., diagonal, diagonal] = one - weights.sum(axis=-1, dtype=np.uint64)
     return weights
-
-
-def row_maximum(engine: Engine, x: np.ndarray, bits: int) -> np.ndarray:
-    """The largest of each row [.., n]; `bits` must hold the difference of two."""
-    while x.shape[-1] > 1:
-        half = x.shape[-1] // 2
-        larger = engine.maximum(x[..., :half], x[..., half : 2 * half], bits)
-        x = np.concatenate([larger, x[..., 2 * half :]], axis=-1)
-    return x[..., 0]
 
 
 def _constant(engine: Engine, like: np.ndarray, value: float) -> np.ndarray:
