@@ -83,7 +83,9 @@ class SealedSum:
 
     def open(self) -> np.ndarray:
         """The noisy sum, in steps of the grid. This is the release: book it first."""
-        return self.__job.combine(self.__shares)
+        total = self.__job.combine(self.__shares)
+        self.__job.check_length(total)
+        return total
 
 
 class _Secrets(Mapping[str, np.ndarray]):

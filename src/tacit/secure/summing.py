@@ -29,12 +29,16 @@ everybody: no server learns the cohort, and what sampling is worth holds towards
 
 **What is assumed.** All parties follow the protocol. The coordinator does not pool what it is sent
 with servers: of a round that failed it may hold noisy shares, which were not booked, and which it
-throws away.
+throws away. A client that hands in more than it may spoils the sum, and nobody sees which one it
+was; the privacy of others does not rest on it. A sum that is longer than all clips and the noise
+can make it is noticed (`Spoiled`). To bound each client by itself, servers would have to square
+shares: that takes a dealer, or proofs as long as the vectors in a field in place of this ring.
 """
 
 from __future__ import annotations
 
 import hmac
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +51,10 @@ from tacit.secure.job import COORDINATOR, Job, server_name
 from tacit.secure.links import Links
 from tacit.secure.sharing import Words, hidden, mask, reconstruct
 from tacit.secure.stream import SEED_BYTES, Stream, fresh_seed
+
+
+class Spoiled(TacitError):
+    """A sum that honest clients and servers do not make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +127,17 @@ class SumJob(Job):
         """The noisy sum, as signed integers."""
         words = reconstruct(shares)
         return words.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
+
+    def check_length(self, total: np.ndarray) -> None:
+        """Refuse a sum that vectors of length `bound` at most, and noise, do not make."""
+        rounded = 0.5 * self.servers * math.sqrt(self.size)
+        noise = math.sqrt(self.servers) * self.noise * (math.sqrt(self.size) + TAILS)
+        most = len(self.clients) * self.bound + noise + rounded
+        if np.linalg.norm(total.astype(np.float64)) > most:
+            raise Spoiled(
+                f"the sum is longer than what {len(self.clients)} clients of the agreed length can "
+                "make it: one of them, or a server, does not follow the protocol"
+            )
 
     def normal(self, index: int, secret: bytes) -> np.ndarray:
         """Standard normal numbers of the server that has this secret."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 
@@ -16,6 +17,7 @@ from tacit.runtime.silos.conduct import conduct
 from tacit.runtime.silos.silo import Silo
 from tacit.secure.curator import SealedSum
 from tacit.secure.links import PartyError
+from tacit.secure.summing import SumJob
 from tests.exchange.federations import headed
 from tests.runtime.silos.asked import agreed, federation_of
 from tests.runtime.silos.direct import Direct, own_of
@@ -179,6 +181,31 @@ def test_a_silo_that_comes_back_is_asked_again(tmp_path, monkeypatch):
     trial.conduct()
     members = [len(job.clients) for job, _ in trial.shown.opened]
     assert trial.released == [1, 2, 3, 4] and members == [2, 3, 3, 3]
+
+
+def test_a_sum_that_a_silo_spoiled_is_not_published(tmp_path, monkeypatch):
+    """Nobody can tell which silo it was: its shares are uniform like all others."""
+    trial = Trial(tmp_path, monkeypatch)
+    honest = trial.ways[1].take_part
+
+    def far_too_much(job, secret):
+        honest(job, secret if len(trial.ways[1].handed) > 2 else secret + job.bound * 100)
+
+    monkeypatch.setattr(trial.ways[1], "take_part", far_too_much)
+    monkeypatch.setattr(SumJob, "upload", _unchecked(SumJob.upload))
+    done = trial.conduct()
+    assert done.simulation.board.round == ROUNDS
+    assert trial.log.count("the sum is longer than what 3 clients of the agreed length") == 3
+    assert all(float(value.abs().max()) < 10 for value in done.simulation.board.tensors.values())
+
+
+def _unchecked(upload):
+    """A client that does not look at its own numbers."""
+
+    def changed(self, links, secret):
+        upload(dataclasses.replace(self, bound=2**28), links, secret)
+
+    return changed
 
 
 def test_on_the_exchange_a_round_is_handed_in_once(tmp_path):

@@ -238,10 +238,11 @@ class Coordinated(_Coordinating):
         if self.together is None:
             return super()._round(board)
         from tacit.runtime.silos.servers import RoundLost  # needs tacit[secure]
+        from tacit.secure.summing import Spoiled
 
         try:
             return super()._round(board)
-        except RoundLost as lost:
+        except (RoundLost, Spoiled) as lost:
             if len(set(self.stages)) > 1 or self.rounds == 1:
                 raise BudgetSpent(
                     f"{lost}, and this method can spare none: agree on retries"

@@ -98,8 +98,8 @@ class Work:
         if self.terms.metrics:
             after = channel.sampler.at(self.terms.rounds, channel.randomness.run_key)
             coming.append(Release(after, channel.release.noise_multiplier))
-        loudest = max(coming, key=lambda release: 1 / release.noise_multiplier)
-        again = [dataclasses.replace(loudest, sampler=Everyone())] * self.terms.retries
+        dearest = min(coming, key=lambda release: release.noise_multiplier)
+        again = [dataclasses.replace(dearest, sampler=Everyone())] * self.terms.retries
         guard.check_noise(self.terms, privacy, coming + again)
         limit = budget if budget is not None else privacy.epsilon or float("inf")
         return Account(channel.ledger, others, coming, privacy, len(self.terms.silos), limit)
