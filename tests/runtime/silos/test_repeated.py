@@ -95,6 +95,7 @@ def test_a_server_that_dies_once_costs_nobody_anything(tmp_path, monkeypatch):
     assert "server-1 closed the connection (shares, round 2)" in trial.log
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_stops_the_run_which_goes_on_for_free(tmp_path, monkeypatch):
     privacy = tacit.Privacy(epsilon=2.0)
     trial = Trial(tmp_path, monkeypatch, before=failing(5), privacy=privacy)
@@ -106,6 +107,7 @@ def test_a_server_that_stays_away_stops_the_run_which_goes_on_for_free(tmp_path,
     assert all(trial.booked(task) == list(range(ROUNDS)) for task in range(3))
 
 
+@pytest.mark.slow
 def test_a_sum_that_is_opened_once_more_is_the_same(tmp_path, monkeypatch):
     """Servers that sent all their shares, and were said to have failed, sent the same again."""
     trial = Trial(tmp_path, monkeypatch)
@@ -155,6 +157,16 @@ def test_a_silo_that_never_hands_in_shares_is_left_out_and_exhausts_nobody(tmp_p
     assert {job.clients for job, _ in trial.shown.opened} == {("task-0", "task-2")}
 
 
+def test_a_damaged_record_of_the_job_is_named(tmp_path, monkeypatch):
+    trial = Trial(tmp_path, monkeypatch, rounds=2)
+    (tmp_path / "coordinator").mkdir()
+    for damage in ("[]", "{", '{"round": 0}', ""):
+        (tmp_path / "coordinator" / "job.json").write_text(damage)
+        with pytest.raises(TacitError, match=r"job\.json is damaged"):
+            trial.conduct()
+
+
+@pytest.mark.slow
 def test_an_agreed_retry_saves_the_round_that_a_silo_spoiled(tmp_path, monkeypatch):
     privacy = tacit.Privacy(epsilon=2.0)
     trial = Trial(tmp_path, monkeypatch, asked=absent(1), privacy=privacy, retries=1)
@@ -172,6 +184,7 @@ def test_a_run_of_one_round_that_is_lost_ends_with_a_sentence(tmp_path, monkeypa
     assert not done.guarantee.releases
 
 
+@pytest.mark.slow
 def test_a_silo_that_comes_back_is_asked_again(tmp_path, monkeypatch):
     gone = lambda k, request: (  # noqa: E731
         None if k == 1 and request.kind == "share" and request.round < 2 else request
@@ -183,6 +196,7 @@ def test_a_silo_that_comes_back_is_asked_again(tmp_path, monkeypatch):
     assert trial.released == [1, 2, 3, 4] and members == [2, 3, 3, 3]
 
 
+@pytest.mark.slow
 def test_a_sum_that_a_silo_spoiled_is_not_published(tmp_path, monkeypatch):
     """Nobody can tell which silo it was: its shares are uniform like all others."""
     trial = Trial(tmp_path, monkeypatch)

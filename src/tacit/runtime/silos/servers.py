@@ -177,21 +177,34 @@ class Together:
 
     def _begun(self, make: Callable[[tuple[str, ...]], Job], round: int) -> Job:
         """The job of this round, the same after a crash: it is kept before anybody hears of it."""
-        path = self.asking.folder / JOB
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        if known.get("round") == round and known["job"] is not None:
+        known = self._known()
+        if known["round"] == round and known["job"] is not None:
             return job_from_json(known["job"], JOBS)
-        job, retries = make(tuple(self.ready.values())), known.get("retries", 0)
-        self._keep(round, job.to_json(), retries)
+        job = make(tuple(self.ready.values()))
+        self._keep(round, job.to_json(), known["retries"])
         return job
 
     def _retry(self, round: int) -> bool:
         """Whether the round may have another job; counts it."""
-        known = json.loads((self.asking.folder / JOB).read_text(encoding="utf-8"))
-        if known["retries"] >= self.asking.terms.retries or not self.ready:
+        retries = self._known()["retries"]
+        if retries >= self.asking.terms.retries or not self.ready:
             return False
-        self._keep(round, None, known["retries"] + 1)
+        self._keep(round, None, retries + 1)
         return True
+
+    def _known(self) -> dict[str, Any]:
+        path = self.asking.folder / JOB
+        if not path.exists():
+            return {"round": -1, "job": None, "retries": 0}
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if known.keys() == {"round", "job", "retries"} and type(known["retries"]) is int:
+                return known
+        except (ValueError, AttributeError, RecursionError):
+            pass
+        raise TacitError(
+            f"{path} is damaged: take it back from a copy, or remove it and lose this round"
+        )
 
     def _keep(self, round: int, job: dict[str, Any] | None, retries: int) -> None:
         plain = {"round": round, "job": job, "retries": retries}
