@@ -113,7 +113,7 @@ def test_agreed_sums_are_done_and_counted_over_restarts(server, terms):
         ({"clients": ("north", "mallory")}, "mallory was asked for, which was not agreed"),
         ({"clients": ("north", "north")}, "a job with one client twice"),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_agreed_is_refused(server, terms, changes, sentence):
     agreed = terms()
     with pytest.raises(TacitError, match=sentence):
