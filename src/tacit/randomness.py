@@ -15,7 +15,7 @@ is reproducible, and therefore *not private*: whoever knows the seed can subtrac
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,8 +56,7 @@ class Randomness:
     def uniform(self, purpose: str, round: int, draw: int, count: int) -> np.ndarray:
         """`count` numbers in (0, 1], the `draw`-th block of this purpose and round."""
         if self.secret:
-            words = np.frombuffer(os.urandom(8 * count), dtype="<u8")
-            return ((words >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53
+            return _uniform_from(os.urandom, count)
         words = [self.run_key, PURPOSES[purpose], round, draw]
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
         return 1.0 - generator.random(count)
@@ -65,23 +64,34 @@ class Randomness:
     def normal(
         self, purpose: str, round: int, count: int, *, number: int | None = None
     ) -> np.ndarray:
-        """`count` standard normal numbers in double precision; `number` tells parties apart.
-
-        From the operating system they are made by Box-Muller, each as the scaled sum of two
-        independent ones: one double-precision normal alone has gaps that an attacker can use
-        (Mironov 2012); the sum makes inverting it infeasible (Holohan & Braghin 2021).
-        """
+        """`count` standard normal numbers in double precision; `number` tells parties apart."""
         if not self.secret:
             parts = () if number is None else (number,)
             return self._generator(purpose, round, *parts).standard_normal(count)
-        radius = np.sqrt(-2.0 * np.log(self.uniform(purpose, round, 0, 2 * count)))
-        angle = 2.0 * np.pi * self.uniform(purpose, round, 1, 2 * count)
-        pairs = (radius * np.cos(angle)).reshape(2, count)
-        return pairs.sum(axis=0) / np.sqrt(2.0)
+        return normal_from(os.urandom, count)
 
     def key(self, purpose: str, round: int) -> int:
         """A 63-bit key for counter-based hashing; public, so never for noise or secret cohorts."""
         return int(self._generator(purpose, round).integers(2**63))
+
+
+def normal_from(source: Callable[[int], bytes], count: int) -> np.ndarray:
+    """`count` standard normal numbers, made of a source of uniform bytes that nobody else knows.
+
+    They are made by Box-Muller, each as the scaled sum of two independent ones: one
+    double-precision normal alone has gaps that an attacker can use (Mironov 2012); the sum makes
+    inverting it infeasible (Holohan & Braghin 2021).
+    """
+    radius = np.sqrt(-2.0 * np.log(_uniform_from(source, 2 * count)))
+    angle = 2.0 * np.pi * _uniform_from(source, 2 * count)
+    pairs = (radius * np.cos(angle)).reshape(2, count)
+    return pairs.sum(axis=0) / np.sqrt(2.0)
+
+
+def _uniform_from(source: Callable[[int], bytes], count: int) -> np.ndarray:
+    """`count` numbers in (0, 1]."""
+    words = np.frombuffer(source(8 * count), dtype="<u8")
+    return ((words >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53
 
 
 def name_keys(names: Sequence[str]) -> np.ndarray:

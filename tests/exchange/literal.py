@@ -76,10 +76,19 @@ def variant_scores(clients: list[dict], name: str, threshold: float) -> tuple[li
     }[name]
 
 
+def enough(others: list[float], peers: int) -> bool:
+    """Whether so many of these weights have a say."""
+    total = sum(others) * (1 + 1e-9)
+    heavy = [weight for weight in others if 10 * max(1, peers - 1) * weight > total]
+    return len(heavy) >= peers or 10 * (sum(others) - sum(heavy)) > total
+
+
 def mixture(weights: dict[int, float], layers: dict[int, list[float]], own: int, peers: int):
-    """Equations 2 and 3; with fewer than so many others in it, the client's own."""
-    others = [j for j, weight in weights.items() if j != own and weight > 0]
-    if len(others) < peers:
+    """Equations 2 and 3; with fewer than so many others in it, the client's own.
+
+    Of a few who weigh nine tenths of all others, each counts with a weight worth the name.
+    """
+    if not enough([weight for j, weight in weights.items() if j != own], peers):
         return layers[own]
     total = sum(weights.values())
     return [

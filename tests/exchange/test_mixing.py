@@ -71,9 +71,12 @@ def test_the_guard_counts_others_part_by_part(seed, n, empty, least):
     for part in range(3):
         for i in range(n):
             row = weights[0, part, i].tolist()
-            others = [j for j in range(n) if j != i and row[j] != 0]
+            others = [row[j] for j in range(n) if j != i]
             own = [float(i == j) for j in range(n)]
-            assert found[0, part, i].tolist() == (row if len(others) >= least else own)
+            assert found[0, part, i].tolist() == (row if literal.enough(others, least) else own)
+            if found[0, part, i, i] != 1 and least >= 2:
+                left = sum(sorted(others)[: len(others) - (least - 1)])
+                assert left > 0.999 * sum(others) / (10 * (least - 1))
     if least >= 2:
         assert not reveals(found).any()
 

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from tacit.secure.daemon import Daemon
 from tacit.secure.job import InProcess
 from tacit.secure.links import PartyError
 from tacit.secure.local import LocalServers
-from tacit.secure.remote import Remote
+from tacit.secure.remote import Remote, take_part
+from tacit.secure.summing import SumJob
 from tacit.secure.tls import Identity
 from tests.secure.adding import AddJob
 from tests.secure.running import (
@@ -87,11 +89,32 @@ def test_answers_may_take_longer_than_the_patience(servers):
     assert set(remote.run(job, secrets_of(job)).answers) == set(CLIENTS)
 
 
-def test_a_job_id_works_once(servers):
+def test_a_job_whose_answers_differ_each_time_works_once(servers):
     job = make_job()
     servers.remote.run(job, secrets_of(job))
-    error = fail(servers.remote, make_job(id=job.id, words=5))
-    assert "was here before: every job needs a fresh id" in str(error)
+    error = fail(servers.remote, job)
+    assert "this job was here before, and is not repeated" in str(error)
+    servers.restart("server-0")  # which has not forgotten
+    assert "server-0 refused the job: this job was here" in str(fail(servers.remote, job))
+
+
+def test_servers_that_were_told_of_another_job_let_no_client_in(servers):
+    """A coordinator tells servers of no noise and one client, and the client of what was agreed."""
+    agreed = SumJob(servers=3, clients=CLIENTS, size=4, bits=32, bound=1000, noise=5000.0)
+    told = replace(agreed, clients=("ann",), noise=1e-9)
+    assert told.id == agreed.id and told.digest != agreed.digest
+    tried = []
+
+    def ann():
+        identity = Identity(servers.folder, "ann")
+        with pytest.raises(PartyError, match="asks for a job that is not open here") as caught:
+            take_part(agreed, np.arange(4), identity, servers.addresses, 2.0)
+        tried.append(caught.value)
+        raise caught.value
+
+    with pytest.raises(PartyError):
+        servers.remote.run(told, {}, elsewhere=ann)
+    assert tried
 
 
 def test_one_job_at_a_time_and_the_running_one_goes_on(servers):
@@ -156,7 +179,7 @@ def test_who_takes_no_part_is_refused(servers):
     channel = coordinator(servers)
     channel.write_json("job", job.to_json() | {"clients": ["ann", "bob"]}, 2)
     assert channel.read_json("answer", 2) == {}
-    hello = {"role": "link", "job": job.id}
+    hello = {"role": "link", "job": replace(job, clients=("ann", "bob")).digest}
     address = servers.addresses.of("server-1")
     try:
         with pytest.raises(PartyError, match="refused cem: cem takes no part in this job"):
@@ -269,6 +292,7 @@ def test_the_command_starts_and_ends():
         (["--party", "x", "--peers", "a:1"], "--party x: give the number"),
         (["--party", "dealer", "--peers", "a:1"], "dealer has no address"),
         (["--party", "0", "--peers", "a"], "'a' is no address: write host:port"),
+        (["--party", "0", "--peers", "a:1", "--consortium", "nowhere.toml"], "nowhere.toml"),
         (["--party", "1", "--peers", "a:1,b:70000"], "'b:70000' is no address"),
     ],
 )

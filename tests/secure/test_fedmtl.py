@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,13 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.errors import TacitError
+from tacit.exchange import mixing
 from tacit.methods import FedMTL
 from tacit.runtime.secure_exchange import SecureExchange
 from tacit.secure.fedmtl import SLACK
 from tacit.secure.job import InProcess
 from tacit.secure.links import PartyError
+from tacit.secure.weights import SAY
 from tests.exchange.federations import headed
 from tests.secure.parties import SETTINGS
 from tests.secure.rounds import Round, apart
@@ -56,6 +60,34 @@ def test_variants(choices: tuple[str, str]) -> None:
     plain, _ = some.plain(method)
     outcome = InProcess().run(some.job(method), some.secrets(method))
     assert apart(some.models(outcome.answers), plain) < 1e-4
+
+
+@pytest.mark.parametrize("trust", ["dealer", "replicated"])
+def test_peers_whose_weight_is_next_to_nothing_do_not_count(trust: str) -> None:
+    """A client that lets everybody pass is not told the model of the one that it is like."""
+    rng = np.random.default_rng(0)
+    like, odd = np.eye(6)[0], np.eye(6)[1]
+    layers = np.array([like, like + 0.05 * odd, 1e-3 * like + odd])
+    vectors = np.concatenate([rng.normal(size=(3, 4)), layers], axis=1) * 0.1
+    round = Round(vectors, np.ones((3, 1), bool), np.array([100, 100, 100]), [6], 4)
+    honest = FedMTL(threshold=0.5, last_threshold=0.5)
+    secrets = round.secrets(honest)
+    for trick in ("threshold", "rows"):
+        cheating = dict(secrets)
+        if trick == "threshold":
+            cheating["client-0"] = dataclasses.replace(secrets["client-0"], least=0.0)
+        else:  # an accomplice that is like both, and has hardly any rows
+            alike = {"rows": vectors[2, :4], "layers": {0: 0.1 * like}, "size": 1}
+            cheating["client-2"] = dataclasses.replace(secrets["client-2"], **alike)
+        answers = InProcess().run(round.job(honest, trust=trust), cheating).answers
+        own = vectors[0, :4]
+        assert np.abs(answers["client-0"].rows - own).max() < 1e-5, trick
+    together = dict(secrets)
+    alike = {"rows": vectors[2, :4], "layers": {0: 0.1 * like}, "size": 30}
+    together["client-2"] = dataclasses.replace(secrets["client-2"], **alike)
+    answers = InProcess().run(round.job(honest, trust=trust), together).answers
+    assert np.abs(answers["client-0"].rows - own).max() > 1e-2  # a third of the rows does count
+    assert SAY == mixing.SAY
 
 
 def test_fake_tasks_never_match() -> None:

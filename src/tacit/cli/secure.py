@@ -36,6 +36,10 @@ def server(
     certificates: Annotated[Path, OPTION(help="Folder with ca.pem and this party's file.")],
     dealer: Annotated[str | None, OPTION(help="Address of the dealer: host:port.")] = None,
     patience: Annotated[float, OPTION(help="Seconds of silence that end a job.")] = 20.0,
+    consortium: Annotated[
+        Path | None, OPTION(help="The consortium's file: jobs that it did not agree are refused.")
+    ] = None,
+    runs: Annotated[int, OPTION(help="How many runs of that consortium.", min=1)] = 1,
 ) -> None:
     """Run one server of a curator on shares, or its dealer, until it is stopped."""
     from tacit.secure.addresses import Addresses
@@ -48,8 +52,18 @@ def server(
     if patience <= 0:
         raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
     name = party if party == DEALER else server_name(int(party))
+    allowed = None
+    if consortium is not None:
+        from tacit.runtime.silos.agreement import Agreement
+        from tacit.runtime.silos.servers import allowed_by
+
+        allowed = allowed_by(Agreement.read(consortium).terms, runs)
     daemon = Daemon(
-        name, Addresses(tuple(names(peers) or ()), dealer), certificates, patience=patience
+        name,
+        Addresses(tuple(names(peers) or ()), dealer),
+        certificates,
+        patience=patience,
+        allowed=allowed,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: daemon.stop())

@@ -42,15 +42,27 @@ def normalised(scores: Tensor) -> Tensor:
     return torch.where(total > 0, scores / total, own)
 
 
+SAY = 10
+"""One peer alone never has more than all but one part in `SAY` of what others weigh."""
+
+
 def guarded(weights: Tensor, min_peers: int) -> Tensor:
     """Where fewer than `min_peers` others have a say in a part, the client keeps its own.
 
     A mixture with one other client is that client's model up to one number: w_j is (answer − own
-    share · w_i) / the rest, and the client knows its own w_i.
+    share · w_i) / the rest, and the client knows its own w_i. So is, nearly, a mixture with one
+    other and some whose weights are next to nothing. A peer is heavy with more than one part in
+    `SAY` (`min_peers` − 1) of what all others weigh. Enough have a say where so many are heavy, or
+    where light ones, who are then at least as many, weigh one part in `SAY` together. Whichever
+    `min_peers` − 1 others one takes away, more than a heavy one's part is left.
     """
     own = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
-    few = _others(weights).sum(dim=-1, keepdim=True) < min_peers
-    return torch.where(few, own, weights)
+    others = torch.where(own > 0, 0.0, weights)
+    total = others.sum(dim=-1, keepdim=True) * (1 + 1e-9)  # a tie is one, whatever was rounded
+    heavy = SAY * max(1, min_peers - 1) * others > total
+    light = torch.where(heavy, 0.0, others).sum(dim=-1, keepdim=True)
+    enough = (heavy.sum(dim=-1, keepdim=True) >= min_peers) | (SAY * light > total)
+    return torch.where(enough, weights, own)
 
 
 def reveals(weights: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, spent
-from tacit.privacy.sampling import Neighbours, Sampler
+from tacit.privacy.sampling import Everyone, Neighbours, Sampler
 
 
 def noise_for(
@@ -20,22 +20,26 @@ def noise_for(
     *,
     weights: Sequence[float] | None = None,
     replaced: float = 2.0,
+    again: int = 0,
 ) -> float:
     """The smallest noise multiplier (to 0.01 %) with which `releases` cost at most `epsilon`.
 
     With `weights`, one for each release, it is the noise of weight one: a release of weight w has
-    noise/w. The first release is that of the first round.
+    noise/w. The first release is that of the first round. `again` of them, whichever they are, may
+    be made twice over the same cohort, which is then no secret.
     """
     shares = Counter(
         (sampler.at(round), weight)
         for round, weight in enumerate([1.0] * releases if weights is None else weights)
     )
+    if again:
+        shares[Everyone(), max(weight for _, weight in shares)] += again
 
     def cost(noise: float) -> float:
         each = {Release(one, noise / weight, replaced): n for (one, weight), n in shares.items()}
         return spent(each, delta, neighbours).epsilon
 
-    return smallest_noise(cost, epsilon, delta, releases)
+    return smallest_noise(cost, epsilon, delta, releases + again)
 
 
 def smallest_noise(

@@ -166,12 +166,17 @@ class Channel:
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
 
+    @property
+    def _repeatable(self) -> bool:
+        """Whether a round that is made once more has the same noise, and shows nothing new."""
+        return not self.randomness.secret or (self.curator is not None and self.curator.repeats)
+
     def open(self, round: int, rounds: int, stage: str = "") -> Collection:
         """Begin a round; raises `BudgetSpent` before any work if its release cannot be paid.
 
         `stage` says what the round is for, where rounds differ; it is booked with the release.
         """
-        repeats = self.ledger.has(round) and not self.randomness.secret
+        repeats = self.ledger.has(round) and self._repeatable
         if self.release is not None and self.budget is not None and not repeats:
             if self._room is None:
                 coming = [self.release_at(t) or self.release for t in range(round, rounds)]
@@ -285,7 +290,7 @@ class Collection:
         channel.ledger.book(
             self.__round,
             release,
-            repeatable=not channel.randomness.secret,
+            repeatable=channel._repeatable,
             clip=channel.clip,
             size=size,
             **({"stage": self.__stage} if self.__stage else {}),

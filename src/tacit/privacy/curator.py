@@ -60,6 +60,11 @@ class Curator(Protocol):
     @property
     def about(self) -> Curated: ...
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a round that is summed once more shows the very same noisy sum."""
+        ...
+
     def grid(self, noise: float) -> Grid:
         """The integers that are summed, for noise of so many clips."""
         ...

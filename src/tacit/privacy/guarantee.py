@@ -74,6 +74,7 @@ class Privacy:
         *,
         weights: tuple[float, ...] | None = None,
         replaced: float = 2.0,
+        again: int = 0,
     ) -> float:
         sampler.accountants(self.neighbours)  # refuses a pair that nobody can account for
         if self.noise is not None:
@@ -82,7 +83,7 @@ class Privacy:
         delta = self.delta_for(tasks)
         return noise_for(
             self.epsilon, delta, sampler, rounds, self.neighbours,
-            weights=weights, replaced=replaced,
+            weights=weights, replaced=replaced, again=again,
         )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Written for one client: what a simulation does for all of them, a silo does for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,20 +38,15 @@ class OnShares:
         return torch.cat([self.model.start, self.model.buffers]).double().cpu().numpy()
 
     def job(self, clients: tuple[str, ...], **given: Any) -> FedMTLJob:
-        layers, settings = self.model.parts[1:], self.settings
+        layers = self.model.parts[1:]
         shared = self.model.parts[0].stop
         return FedMTLJob(
-            servers=settings.servers,
             clients=clients,
-            trust=settings.trust or "dealer",
-            bits=settings.bits or 64,
             columns=shared + self.length - self.model.size,
             heads=len(layers),
-            slots=settings.slots or len(layers),
+            slots=self.settings.slots or len(layers),
             length=max(part.stop - part.start for part in layers),
-            shared=cast(Any, self.method.shared),
-            mixes_heads=cast(Any, self.method.heads),
-            min_peers=self.method.min_peers,
+            **fedmtl_settings(self.method, self.settings),
             **given,
         )
 
@@ -80,6 +75,18 @@ class OnShares:
             part = self.model.parts[1 + head]
             answer[part] = begin[part] + mixed.layers[head, : part.stop - part.start]
         return answer
+
+
+def fedmtl_settings(method: FedMTL, settings: Secure) -> dict[str, Any]:
+    """What a job has whatever the model is: who is trusted with what, and who is mixed."""
+    return {
+        "servers": settings.servers,
+        "trust": settings.trust or "dealer",
+        "bits": settings.bits or 64,
+        "shared": method.shared,
+        "mixes_heads": method.heads,
+        "min_peers": method.min_peers,
+    }
 
 
 def about(settings: Secure) -> Curated:

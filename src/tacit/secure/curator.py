@@ -29,6 +29,8 @@ class SecureSum:
     randomness: Randomness
     simulated: bool = True
 
+    repeats = False
+
     @property
     def about(self) -> Curated:
         return curated(self.servers, simulated=self.simulated)
@@ -71,12 +73,19 @@ class SealedSum:
         total = job.noise / grid.steps * math.sqrt(job.servers)
         return {
             "servers": job.servers, "bits": grid.bits, "grid": 1 / grid.steps,
-            "noise_total": total, "bound": BOUND,
+            "noise_total": total, "bound": BOUND, **self.__named,
         }  # fmt: skip
+
+    @property
+    def __named(self) -> dict[str, str]:
+        """Which sum it is; a seeded one is known by its round."""
+        return {} if isinstance(self.__job, SeededSum) else {"job": self.__job.digest}
 
     def open(self) -> np.ndarray:
         """The noisy sum, in steps of the grid. This is the release: book it first."""
-        return self.__job.combine(self.__shares)
+        total = self.__job.combine(self.__shares)
+        self.__job.check_length(total)
+        return total
 
 
 class _Secrets(Mapping[str, np.ndarray]):

@@ -19,10 +19,12 @@ from typing import Any
 
 from tacit.errors import TacitError
 from tacit.secure.addresses import Addresses, split
+from tacit.secure.allowed import Allowed
 from tacit.secure.channel import Channel
 from tacit.secure.job import COORDINATOR, DEALER, Job
 from tacit.secure.jobs import JOBS, job_from_json
 from tacit.secure.links import PATIENCE, PartyError
+from tacit.secure.memory import Begun, kept_secret
 from tacit.secure.session import Session
 from tacit.secure.tls import MOST_GREETING, Identity, Refused
 
@@ -47,14 +49,16 @@ class Daemon:
         *,
         patience: float = PATIENCE,
         registry: Mapping[str, str] = JOBS,
+        allowed: Allowed | None = None,
         log: Callable[[str], None] = _print,
     ) -> None:
         self.name, self.addresses, self.patience = name, addresses, patience
         self._address = addresses.of(name)
         self._identity = Identity(certificates, name)
-        self._registry, self._log = registry, log
+        self._registry, self._log, self._allowed = registry, log, allowed
+        self._secret = kept_secret(certificates, name)
+        self._begun = Begun(certificates, name, None if allowed is None else allowed.agreement)
         self._session: Session | None = None
-        self._seen: set[str] = set()
         self._changed = threading.Condition()
         self._stopped, self._stopper = socket.socketpair()
 
@@ -127,8 +131,11 @@ class Daemon:
     def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
         with self._changed:
             session = self._session
-        if session is None or session.job.id != hello.get("job"):
-            raise Refused(f"{channel.peer} asks for a job that is not open here")
+        if session is None or session.job.digest != hello.get("job"):
+            raise Refused(
+                f"{channel.peer} asks for a job that is not open here: it is over, or the "
+                "coordinator told this server of another one"
+            )
         session.admit(channel)
 
     def _coordinate(self, channel: Channel) -> None:
@@ -164,16 +171,27 @@ class Daemon:
             )
         if job.dealer and self.addresses.dealer is None:
             raise TacitError(f"the job needs a {DEALER}: start servers with --dealer")
-        session = Session(job, self._identity, self.addresses, self.patience)
+        if self._allowed is not None:
+            self._allowed.check(job)
+        session = Session(job, self._identity, self.addresses, self.patience, self._secret)
         with self._changed:
             self._changed.wait_for(lambda: self._session is None, CLEARING)
             if self._session is not None:
                 raise TacitError(f"{self.name} is busy with another {self._session}: try later")
-            if job.id in self._seen:
-                raise TacitError(f"{session} was here before: every job needs a fresh id")
-            self._seen.add(job.id)
+            self._begin(job)
             self._session = session
         return session
+
+    def _begin(self, job: Job) -> None:
+        """Remember a job that counts, or that must not come twice."""
+        if job.digest in self._begun:
+            if not job.repeatable:
+                raise TacitError("this job was here before, and is not repeated: begin another")
+            return
+        if self._allowed is not None:
+            self._allowed.check_count(len(self._begun))
+        if self._allowed is not None or not job.repeatable:
+            self._begun.add(job.digest)
 
     def _attend(self, channel: Channel, session: Session) -> dict[str, Any]:
         """Let the job work in a thread; tell the coordinator that it does, and notice if it left.

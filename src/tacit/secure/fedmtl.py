@@ -8,7 +8,8 @@ Sen & Borcea 2024, Algorithm 1; `methods.fedmtl` has the paper's equations in th
 |                | head a slot is, as 0 or 1; layers once more with length one; rows, threshold    |
 | similarity     | products of the layers of length one are cosines: no root, no division          |
 | assignment     | the best mapping of slots for every pair; a slot of zeros is worth nothing      |
-| weights        | below the threshold 0; times rows; divided by the row's sum; `min_peers`        |
+| weights        | below the threshold 0; times rows; divided by the row's sum; `min_peers` with   |
+|                | a weight worth the name                                                         |
 | map            | slots to heads                                                                  |
 | shared layers, | weights × uploads, never cut off: each client puts its own answer together and  |
 | task layers    | divides                                                                         |
@@ -22,6 +23,7 @@ which leaves more bits; as weights add up to one exactly, the start comes back e
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -37,7 +39,7 @@ from tacit.secure.kernels import matmul
 from tacit.secure.links import Links
 from tacit.secure.sharing import reconstruct
 from tacit.secure.uploads import Array, Received, Route, Trust
-from tacit.secure.weights import normalised
+from tacit.secure.weights import SAY, normalised
 
 UNIT = 23_000
 """What length one is written as: its square is below 2²⁹, so cosines fit into 32 bits."""
@@ -264,10 +266,9 @@ class FedMTLJob(Job):
     ) -> np.ndarray:
         """[1 + heads, n, n]: of the shared layers, and of each head."""
         n = len(self.clients)
-        score, passes = self._scores(engine, self.shared, totals, need, own)
-        head_score, head_passes = score, passes
+        score = head_score = self._scores(engine, self.shared, totals, need, own)
         if self.mixes_heads != self.shared:
-            head_score, head_passes = self._scores(engine, self.mixes_heads, totals, need, own)
+            head_score = self._scores(engine, self.mixes_heads, totals, need, own)
         holds = heads.sum(axis=2, dtype=np.uint64)  # [copies, n, heads]
         sizes = engine.multiply(holds, size[..., None])
         sizes = np.concatenate([size[:, None, None], np.swapaxes(sizes, 1, 2)[:, :, None]], axis=1)
@@ -276,16 +277,36 @@ class FedMTLJob(Job):
             axis=1,
         )
         scores = engine.multiply(scores, sizes)
-        peers = engine.product(head_passes, holds, matmul)
-        peers = np.concatenate(
-            [passes.sum(axis=2, dtype=np.uint64)[:, None], np.swapaxes(peers, 1, 2)], axis=1
-        )
-        enough = engine.public(np.full((1 + self.heads, n), self.min_peers, np.uint64))
-        keeps = engine.nonnegative(peers - enough, 32)
+        keeps = self._enough_peers(engine, scores)
         everyone = engine.public(np.ones((1, n), np.uint64))
         keeps = engine.multiply(keeps, np.concatenate([everyone, np.swapaxes(holds, 1, 2)], axis=1))
-        largest = n * self.slots * SCALE * 1.02 * MOST_ROWS
+        largest = n * self._largest_score
         return normalised(engine, scores, keeps, largest, self.fixed.weight)
+
+    @property
+    def _largest_score(self) -> float:
+        return self.slots * SCALE * 1.02 * MOST_ROWS
+
+    def _enough_peers(self, engine: Engine, scores: np.ndarray) -> np.ndarray:
+        """1 where `min_peers` others have a say, [1 + heads, n]; `exchange.mixing` has the rule.
+
+        A client decides by itself what it uploads, its threshold and its number of rows among it.
+        Peers that it lets pass without weight would hide a mixture with one other alone.
+        """
+        n, peers = scores.shape[-1], min(self.min_peers, scores.shape[-1])
+        others = scores * (1 - np.eye(n, dtype=np.uint64))
+        total = others.sum(axis=-1, dtype=np.uint64)
+        over = total + engine.public(np.ones(total.shape[1:], np.uint64))
+        parts = SAY * max(1, peers - 1)
+        bits = 2 + math.ceil(math.log2(parts * n * self._largest_score))
+        heavy = engine.nonnegative(np.uint64(parts) * others - over[..., None], bits)
+        light = total - engine.multiply(heavy, others).sum(axis=-1, dtype=np.uint64)
+        enough = engine.public(np.full(total.shape[1:], peers, np.uint64))
+        many = heavy.sum(axis=-1, dtype=np.uint64) - enough
+        either = np.stack([many, np.uint64(SAY) * light - over], axis=1)
+        either = engine.nonnegative(either, bits)
+        both = engine.multiply(either[:, 0], either[:, 1])
+        return either[:, 0] + either[:, 1] - both
 
     def _scores(
         self,
@@ -294,20 +315,20 @@ class FedMTLJob(Job):
         totals: np.ndarray | None,
         need: np.ndarray,
         own: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """S before sizes, [n, n]; and who of the others passes, as 0 or 1."""
+    ) -> np.ndarray:
+        """S before sizes, [n, n]."""
         n = len(self.clients)
         eye = np.eye(n, dtype=np.uint64)
         if choice == "own":
-            return engine.public(eye), engine.public(np.zeros_like(eye))
+            return engine.public(eye)
         if choice == "everyone":
-            return engine.public(np.ones_like(eye)), engine.public(1 - eye)
+            return engine.public(np.ones_like(eye))
         assert totals is not None
         passes = engine.nonnegative(totals - need[..., None], 40) * (1 - eye)
         score = engine.multiply(totals, passes)
         diagonal = np.arange(n)
         score[..., diagonal, diagonal] = own
-        return score, passes
+        return score
 
 
 def _each_pair(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ The same functions run as threads of one process (`InProcess`) and as processes 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import threading
 from abc import ABC, abstractmethod
@@ -34,10 +36,23 @@ class Job(ABC):
     """What is public about it; all parties have to agree on every field."""
 
     kind: ClassVar[str]
+    repeatable: ClassVar[bool] = False
+    """Whether servers that are asked once more show nothing but what they showed before."""
     servers: int
     clients: tuple[str, ...]
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     """Fresh for every round, so that nothing of one round passes in another."""
+
+    @property
+    def digest(self) -> str:
+        """Names all that is public about it: parties who were told different things do not meet."""
+        text = json.dumps(self.to_json(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def tag(self) -> bytes:
+        """Stands in every message of this job."""
+        return bytes.fromhex(self.digest)[:16]
 
     @property
     def dealer(self) -> bool:

@@ -8,6 +8,7 @@ and how long it is. Anything else is a fault of the sender, and ends the round w
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -20,6 +21,8 @@ from tacit.errors import TacitError
 
 PATIENCE = 20.0
 """Seconds without a message after which a party counts as lost."""
+
+SECRET_BYTES = 32
 
 
 class PartyError(TacitError):
@@ -37,6 +40,9 @@ class Links(ABC):
         self.name = name
         self.sent_messages: Counter[str] = Counter()
         self.sent_bytes: Counter[str] = Counter()
+        self.secret = os.urandom(SECRET_BYTES)
+        """Known to this party alone. What it draws from this for a job, it draws again for the same
+        job: a server process keeps it, elsewhere it is new each time."""
         self.view: list[tuple[str, str, bytes]] | None = None
         """What this party was sent (from whom, label, content), where a test wants to know."""
 

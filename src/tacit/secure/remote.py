@@ -73,7 +73,7 @@ def _linked(
     channels = {}
     for server in job.names:
         channels[server] = connect(server)
-        channels[server].job = bytes.fromhex(job.id)
+        channels[server].job = job.tag
     links = TlsLinks(name, channels, channels, patience=patience)
     try:
         yield links
@@ -89,7 +89,7 @@ def take_part(
     job: Job, secret: Any, identity: Identity, addresses: Addresses, patience: float
 ) -> Any:
     """One client's whole part, in a process of its own; returns what it is answered."""
-    hello = {"role": "link", "job": job.id}
+    hello = {"role": "link", "job": job.digest}
     channels: list[Channel] = []
 
     def connect(server: str) -> Channel:
@@ -232,7 +232,7 @@ class _Round:
             yield links
 
     def _connect(self, name: str, server: str, role: str) -> Channel:
-        hello = {"role": role, "job": self.job.id}
+        hello = {"role": role, "job": self.job.digest}
         address = self._addresses.of(server)
         channel = self._identities[name].connect(address, server, hello, self.patience)
         with self._changed:

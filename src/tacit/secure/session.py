@@ -20,8 +20,10 @@ from tacit.secure.tls import Identity, Refused, TlsLinks
 class Session:
     """Collects the connections of a job, does the job, and ends the connections."""
 
-    def __init__(self, job: Job, identity: Identity, addresses: Addresses, patience: float) -> None:
-        self.job, self._identity = job, identity
+    def __init__(
+        self, job: Job, identity: Identity, addresses: Addresses, patience: float, secret: bytes
+    ) -> None:
+        self.job, self._identity, self._secret = job, identity, secret
         self._addresses, self._patience = addresses, patience
         self._others = [name for name in job.names if name != identity.name]
         """Servers and dealer: what is sent to them has a connection of its own."""
@@ -45,7 +47,7 @@ class Session:
                 raise Refused("this job has ended")
             # Nobody else may use the channel before the welcome is out.
             channel.write_json("welcome", {}, self._patience)
-            channel.job = bytes.fromhex(self.job.id)
+            channel.job = self.job.tag
             self._incoming[name] = channel
             self._changed.notify_all()
 
@@ -94,6 +96,7 @@ class Session:
             self._identity.name, self._outgoing | both_ways, self._incoming, self._patience,
             through_threads=self._others,
         )  # fmt: skip
+        links.secret = self._secret
         try:
             self.job.work(links)
             links.flush()
@@ -102,11 +105,11 @@ class Session:
         return links
 
     def _connect(self) -> None:
-        hello = {"role": "link", "job": self.job.id}
+        hello = {"role": "link", "job": self.job.digest}
         for name in self._others:
             address = self._addresses.of(name)
             channel = self._identity.connect(address, name, hello, self._patience)
-            channel.job = bytes.fromhex(self.job.id)
+            channel.job = self.job.tag
             with self._changed:
                 self._outgoing[name] = channel
                 if self._ended:

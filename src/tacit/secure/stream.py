@@ -33,6 +33,10 @@ class Stream:
         cipher = Cipher(algorithms.AES(seed), modes.CTR(start))
         self._encryptor = cipher.encryptor()
 
+    def draw(self, count: int) -> bytes:
+        """The next bytes of the stream."""
+        return self.words((count,), np.uint8).tobytes()
+
     def fill(self, out: np.ndarray) -> np.ndarray:
         """Overwrite a contiguous array with the next words of the stream."""
         raw = memoryview(out.data).cast("B") if out.size else memoryview(b"")

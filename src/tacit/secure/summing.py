@@ -17,16 +17,28 @@ Let server h be honest. By the claim of `tacit.grid`, s + round(η_h) is a post-
 Gaussian mechanism. Adding the other servers' noises (independent of s, given to the observer) and
 wrapping around are post-processing. ∎
 
+**The same job again.** A server draws its noise from a secret of its own and the digest of the job
+(`Job.digest`), so the same job has the same noise whenever it is asked for. A silo hands the same
+vector to the same job (`runtime.silos.shares`). So what an honest server h sends in any attempt is
+its share of the same Σ vₖ with the same η_h, moved by what others hand in, who know it: masks are
+fresh, and uniform. Whoever was shown one attempt learns nothing from another. What differs in
+anything public, the clients for example, has another digest, and other noise.
+
 Tasks outside the cohort share zeros, so that shares, lengths and counts of messages are alike for
 everybody: no server learns the cohort, and what sampling is worth holds towards servers as well.
 
 **What is assumed.** All parties follow the protocol. The coordinator does not pool what it is sent
 with servers: of a round that failed it may hold noisy shares, which were not booked, and which it
-throws away.
+throws away. A client that hands in more than it may spoils the sum, and nobody sees which one it
+was; the privacy of others does not rest on it. A sum that is longer than all clips and the noise
+can make it is noticed (`Spoiled`). To bound each client by itself, servers would have to square
+shares: that takes a dealer, or proofs as long as the vectors in a field in place of this ring.
 """
 
 from __future__ import annotations
 
+import hmac
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +46,15 @@ import numpy as np
 
 from tacit.errors import TacitError
 from tacit.grid import FRACTIONS, LOUDEST, TAILS
-from tacit.randomness import Randomness
+from tacit.randomness import Randomness, normal_from
 from tacit.secure.job import COORDINATOR, Job, server_name
 from tacit.secure.links import Links
 from tacit.secure.sharing import Words, hidden, mask, reconstruct
-from tacit.secure.stream import SEED_BYTES, fresh_seed
+from tacit.secure.stream import SEED_BYTES, Stream, fresh_seed
+
+
+class Spoiled(TacitError):
+    """A sum that honest clients and servers do not make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +62,7 @@ class SumJob(Job):
     """One noisy sum of integer vectors."""
 
     kind = "sum"
+    repeatable = True
     size: int
     """Length of a vector."""
     bits: int
@@ -95,7 +112,7 @@ class SumJob(Job):
             else:
                 seed = links.receive(client, "mask", (SEED_BYTES,))
                 total += mask(seed.tobytes(), (self.size,), self.word)
-        drawn = np.rint(self.normal(index) * self.noise).astype(np.int64)
+        drawn = np.rint(self.normal(index, links.secret) * self.noise).astype(np.int64)
         total += self._words(drawn)
         links.send(COORDINATOR, "noisy share", total)
 
@@ -111,9 +128,21 @@ class SumJob(Job):
         words = reconstruct(shares)
         return words.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
 
-    def normal(self, index: int) -> np.ndarray:
-        """Standard normal numbers of this server, from the operating system."""
-        return Randomness().normal("server noise", 0, self.size)
+    def check_length(self, total: np.ndarray) -> None:
+        """Refuse a sum that vectors of length `bound` at most, and noise, do not make."""
+        rounded = 0.5 * self.servers * math.sqrt(self.size)
+        noise = math.sqrt(self.servers) * self.noise * (math.sqrt(self.size) + TAILS)
+        most = len(self.clients) * self.bound + noise + rounded
+        if np.linalg.norm(total.astype(np.float64)) > most:
+            raise Spoiled(
+                f"the sum is longer than what {len(self.clients)} clients of the agreed length can "
+                "make it: one of them, or a server, does not follow the protocol"
+            )
+
+    def normal(self, index: int, secret: bytes) -> np.ndarray:
+        """Standard normal numbers of the server that has this secret."""
+        seed = hmac.digest(secret, f"noise of {self.digest}".encode(), "sha256")
+        return normal_from(Stream(seed[:SEED_BYTES]).draw, self.size)
 
     def _words(self, values: np.ndarray) -> np.ndarray:
         return values.astype(np.uint64).astype(self.word)
@@ -130,7 +159,7 @@ class SeededSum(SumJob):
     randomness: Randomness
     round: int
 
-    def normal(self, index: int) -> np.ndarray:
+    def normal(self, index: int, secret: bytes = b"") -> np.ndarray:
         return self.randomness.normal("server noise", self.round, self.size, number=index)
 
     def to_json(self) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from tacit.secure.engine import Engine
 FRACTION = 28
 """Bits after the point while dividing."""
 STEPS = 3
+SAY = 10
+"""As in `exchange.mixing`: one part in so many is always left to others than one alone."""
 
 
 def normalised(

@@ -29,14 +29,21 @@ def federation_of(tasks: int = 3) -> Federation:
 
 
 def agreed(
-    federation: Federation, method=None, *, metrics: bool = False, relaxed: bool = False, **changes
+    federation: Federation,
+    method=None,
+    *,
+    metrics: bool = False,
+    relaxed: bool = False,
+    retries: int = 0,
+    **changes,
 ) -> Terms:
     """Small terms; `relaxed` ones without privacy."""
     method = tacit.FedAvg(clip=0.5) if method is None else method
     settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "server": None, "seed": None}
     settings["privacy"] = None if relaxed else AGREED
     made = terms_of(federation, method, **(settings | changes))
-    return dataclasses.replace(made, metrics=metrics)
+    planned = {"retries": retries} if retries else {}
+    return dataclasses.replace(made, metrics=metrics, **planned)
 
 
 class Asked:

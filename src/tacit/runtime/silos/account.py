@@ -79,8 +79,11 @@ class Account:
             if not self.ledger.has(number):
                 self.ledger.book(number, self._coming[number], repeatable=True, **details)
 
-    def pay_more(self, release: Release) -> None:
-        """Book a release beside those of the rounds, if the budget allows it."""
+    def pay_more(self, release: Release, most: int) -> None:
+        """Book a release beside those of the rounds, if the plan and the budget allow it."""
+        self._reread()
+        if len(self.ledger) - self.booked >= most:
+            raise Refused(f"a round was asked for once more, and {most} such retries were agreed")
         total = self._elsewhere() + self.ledger.releases()
         total[release] += 1
         if spent(total, self._delta, self._privacy.neighbours).epsilon > self.budget:
@@ -117,9 +120,13 @@ class Account:
 
     def so_far(self) -> str:
         """What this run has spent, quickly, for a line of the log."""
+        booked = self.booked
         if self._curve is None:
             self._curve = growth(self._coming, self._delta, self._privacy.neighbours)
-        return f"about ε={self._curve[self.booked]:.2f} in this run so far ({self._meaning})"
+        found = self._curve[booked]
+        if len(self.ledger) > booked:  # rounds that were done twice are no part of the curve
+            found = spent(self.ledger.releases(), self._delta, self._privacy.neighbours).epsilon
+        return f"about ε={found:.2f} in this run so far ({self._meaning})"
 
     def said(self) -> str:
         """What is spent in all, exactly."""

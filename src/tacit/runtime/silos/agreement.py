@@ -83,6 +83,7 @@ class CuratorSection(Section):
     trust: Literal["dealer", "replicated"] | None = None
     bits: Literal[32, 64] | None = None
     slots: int | None = None
+    retries: int = 0
 
 
 class File(Section):
@@ -151,7 +152,8 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
         cohort=1.0,
         privacy=None if privacy is None else _plain(privacy),
         server=None if file.server is None else _plain(file.server.rule()),
-        curator=None if file.curator is None else file.curator.model_dump(),
+        curator=None if file.curator is None else file.curator.model_dump(exclude={"retries"}),
+        retries=0 if file.curator is None else file.curator.retries,
         metrics=run.metrics,
         seed=run.seed,
         features=features,

@@ -20,7 +20,7 @@ import safetensors.torch
 
 from tacit.errors import TacitError
 from tacit.heads import PUBLIC
-from tacit.methods import ExchangeMethod, OnBillboard
+from tacit.methods import ExchangeMethod
 from tacit.methods.server import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
@@ -35,7 +35,7 @@ from tacit.runtime.silos.coordinator import (
     Silos,
 )
 from tacit.runtime.silos.diary import Diary
-from tacit.runtime.silos.terms import Terms
+from tacit.runtime.silos.terms import Terms, agreed_noise
 from tacit.runtime.silos.work import CPU, RUN
 from tacit.runtime.start import check, model_of
 from tacit.runtime.store import replace
@@ -134,22 +134,8 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
                 "folder"
             )
         return known
-    method, privacy, tasks = terms.made_method(), terms.made_privacy(), len(terms.silos)
-    check(terms.federation(), method, terms.rounds, None, privacy, "none")
-    noise = 0.0
-    if privacy is not None and isinstance(method, OnBillboard):
-        if method.printed(terms.rounds, privacy.epsilon or 1.0, privacy.delta_for(tasks)):
-            raise TacitError(
-                f"the printed mechanism of {type(method).__name__} protects nobody, so no silo "
-                "should contribute to it: use mechanism='gaussian'"
-            )
-        moments, weights = method.moments, method.weights(terms.rounds, len(terms.silos))
-        replaced = 2.0 if moments is None or terms.metrics else moments.replaced
-        if terms.metrics:
-            weights = (*(weights or (1.0,) * terms.rounds), 1.0)
-        noise = privacy.noise_multiplier(
-            terms.sampler(), terms.rounds + terms.metrics, tasks, weights=weights, replaced=replaced
-        )
+    check(terms.federation(), terms.made_method(), terms.rounds, None, terms.made_privacy(), "none")
+    noise = agreed_noise(terms)
     key = Randomness.of(terms.seed).run_key if key is None else key
     start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
     replace(path, json.dumps(start).encode())

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.methods import Board, FedMTL
-from tacit.privacy.channel import Channel, Collection
+from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
 from tacit.runtime.exchange import Exchange, acceptable
 from tacit.runtime.silos.diary import Diary
@@ -131,7 +131,7 @@ class _Coordinating(Simulation):
         together, asked = self.together, self._asked(board, public)
         assert together is not None
         replies = self._ask_cohort("train", cohort, board.round, {}, tensors=board.tensors, **asked)
-        together.ready = {task: self.asking.terms.silos[task] for task in replies}
+        together.begin(replies, board.round)
         together.asked = asked
 
     @property
@@ -234,6 +234,22 @@ class _Coordinating(Simulation):
 class Coordinated(_Coordinating):
     """The billboard, with silos as tasks."""
 
+    def _round(self, board: Board) -> Board:
+        if self.together is None:
+            return super()._round(board)
+        from tacit.runtime.silos.servers import RoundLost  # needs tacit[secure]
+        from tacit.secure.summing import Spoiled
+
+        try:
+            return super()._round(board)
+        except (RoundLost, Spoiled) as lost:
+            if len(set(self.stages)) > 1 or self.rounds == 1:
+                raise BudgetSpent(
+                    f"{lost}, and this method can spare none: agree on retries"
+                ) from lost
+            self.asking.diary.write(str(lost))
+            return dataclasses.replace(board, round=board.round + 1)
+
     def _collect(
         self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
     ) -> None:
@@ -296,10 +312,14 @@ class CoordinatedExchange(_Coordinating, Exchange):
         if len(together.ready) < 2:  # there is nobody to hear of
             return
         from tacit.runtime.on_shares import OnShares  # needs tacit[secure]
+        from tacit.runtime.silos.servers import RoundLost
 
         assert isinstance(self.method, FedMTL)
         made = OnShares(self.method, together.settings, self.model, self.contribution_size).job
-        together.run(made, board.round)
+        try:
+            together.run(made, board.round)
+        except RoundLost as lost:
+            self.asking.diary.write(f"{lost}: silos keep what they trained")
 
     @property
     def curated(self) -> Curated | None:

@@ -4,14 +4,20 @@
     coordinator ──► job ──► servers: wait for the silos
     coordinator ──► share ──► silo ──► shares ──► servers ──► noisy sum (or personal answers)
 
-The coordinator sees who takes part and the noisy sum, and no contribution. A silo that fails in the
-middle of a job ends it; the next one is without that silo. Nothing is booked before a job succeeds.
+The coordinator sees who takes part and the noisy sum, and no contribution. Nothing is booked before
+a job succeeds. A job that fails is tried again as it is, which shows nobody anything new and costs
+nothing (`secure.summing`); it is on disk before anybody is asked, so this holds after a crash, too.
+A silo that stays away is left out of the rounds to come. The round that it spoiled is done once
+more without it if one of the agreed retries is left, and is lost otherwise: further sums of a round
+would cost the others what was not agreed. On the exchange a round is never repeated.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +26,16 @@ import numpy as np
 
 from tacit.errors import TacitError
 from tacit.grid import Grid
+from tacit.methods import FedMTL, OnBillboard
 from tacit.privacy.curator import Curated
+from tacit.runtime.on_shares import fedmtl_settings
 from tacit.runtime.silos.guard import Refused
+from tacit.runtime.silos.terms import Terms, agreed_noise
+from tacit.runtime.store import replace
 from tacit.secure.addresses import Addresses
+from tacit.secure.allowed import Allowed
 from tacit.secure.curator import SealedSum, curated
+from tacit.secure.fedmtl import FedMTLJob
 from tacit.secure.job import Job, Outcome
 from tacit.secure.jobs import JOBS, job_from_json
 from tacit.secure.links import PartyError
@@ -35,6 +47,13 @@ from tacit.secure.tls import Identity
 if TYPE_CHECKING:
     from tacit.runtime.silos.coordinator import Asking
 
+JOB = "job.json"
+TRIES = 3
+"""How often the same job is tried while a silo stays away."""
+PAUSES = (1.0, 4.0, 15.0, 40.0)
+"""Seconds in which a server may be started again, before people have to see to it."""
+ABSENT = 8
+"""A silo that spoiled n rounds is left out of the next ABSENTⁿ."""
 WORKING = 600.0
 """Seconds that a silo waits for servers that compute its answer."""
 
@@ -75,9 +94,34 @@ def asked_job(described: Mapping[str, Any] | None) -> Job:
         raise Refused("shares were asked for, but for a job that no server would do") from None
 
 
+def allowed_by(terms: Terms, runs: int) -> Allowed:
+    """What servers that have these terms do for their coordinator, and nothing else."""
+    settings, method = terms.made_curator(), terms.made_method()
+    if settings is None:
+        raise TacitError("these terms agree on no servers: add [curator], or leave the file out")
+    everybody, agreement = frozenset(terms.silos), terms.digest
+    if isinstance(method, FedMTL):
+        return Allowed(
+            agreement,
+            FedMTLJob.kind,
+            everybody,
+            runs * terms.rounds,
+            settings=fedmtl_settings(method, settings),
+        )
+    assert isinstance(method, OnBillboard)
+    noise = agreed_noise(terms) / max(method.weights(terms.rounds, len(terms.silos)) or (1.0,))
+    return Allowed(
+        agreement, SumJob.kind, everybody, runs * (terms.rounds + terms.retries), noise=noise
+    )
+
+
+class RoundLost(TacitError):
+    """A silo stayed away, and the round cannot be done without it."""
+
+
 @dataclass
 class Together:
-    """Jobs that silos take part in by themselves, tried again without those that fail."""
+    """Jobs that silos take part in by themselves."""
 
     settings: Secure
     asking: Asking
@@ -85,36 +129,103 @@ class Together:
     """Silos that have something to share in this round, by task."""
     asked: dict[str, Any] = field(default_factory=dict)
     """What requests of this round carry."""
+    pauses: tuple[float, ...] = PAUSES
+    _spoiled: dict[str, int] = field(default_factory=dict)
+    """How many rounds each silo spoiled."""
+    _back: dict[str, int] = field(default_factory=dict)
+    """The round in which a silo is asked for shares again."""
+
+    def begin(self, tasks: Iterable[int], round: int) -> None:
+        """These silos are there, and share if they did so when they were last asked."""
+        names = self.asking.terms.silos
+        self.ready = {k: names[k] for k in tasks if self._back.get(names[k], 0) <= round}
 
     def run(self, make: Callable[[tuple[str, ...]], Job], round: int) -> tuple[Job, Outcome]:
-        """`make(clients)` is the job for these silos."""
-        remote = self.settings.remote()
-        assert isinstance(remote, Remote)
+        """`make(clients)` is the job for these silos; raises `RoundLost` if one stays away."""
         while True:
-            job = make(tuple(self.ready.values()))
-            ask = functools.partial(self._ask, job, round)
+            job = self._begun(make, round)
             try:
-                return job, remote.run(job, {}, elsewhere=ask)
+                return job, self._tried(job, round)
             except PartyError as error:
-                named = [task for task, name in self.ready.items() if name == error.party]
-                self.asking.diary.write(f"{error.party} {error.what} (shares, round {round + 1})")
-                if not named:
+                if error.party not in job.clients:
                     raise TacitError(
                         f"{error.party} {error.what}: nothing was released in round {round + 1}; "
-                        "see to it, and start the coordinator again"
+                        "see to it, and start the coordinator again, which costs nothing"
                     ) from error
-                del self.ready[named[0]]
+                self._leave_out(error.party, round)
+                lost = f"{error.party} stayed away, so round {round + 1} released nothing"
+            if not (job.repeatable and self._retry(round)):
+                raise RoundLost(lost)
+
+    def _tried(self, job: Job, round: int) -> Outcome:
+        """Try the same job, which nobody pays for again, until a party is known to be gone."""
+        remote = self.settings.remote()
+        assert isinstance(remote, Remote)
+        ask = functools.partial(self._ask, job, round)
+        away, pauses = 0, iter(self.pauses)
+        while True:
+            try:
+                return remote.run(job, {}, elsewhere=ask)
+            except PartyError as error:
+                self.asking.diary.write(f"{error.party} {error.what} (shares, round {round + 1})")
+                silo = error.party in job.clients
+                away += silo
+                pause = next(pauses, None)
+                if not job.repeatable or pause is None or away >= TRIES:
+                    raise
+                time.sleep(0.0 if silo else pause)
+
+    def _begun(self, make: Callable[[tuple[str, ...]], Job], round: int) -> Job:
+        """The job of this round, the same after a crash: it is kept before anybody hears of it."""
+        known = self._known()
+        if known["round"] == round and known["job"] is not None:
+            return job_from_json(known["job"], JOBS)
+        job = make(tuple(self.ready.values()))
+        self._keep(round, job.to_json(), known["retries"])
+        return job
+
+    def _retry(self, round: int) -> bool:
+        """Whether the round may have another job; counts it."""
+        retries = self._known()["retries"]
+        if retries >= self.asking.terms.retries or not self.ready:
+            return False
+        self._keep(round, None, retries + 1)
+        return True
+
+    def _known(self) -> dict[str, Any]:
+        path = self.asking.folder / JOB
+        if not path.exists():
+            return {"round": -1, "job": None, "retries": 0}
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if known.keys() == {"round", "job", "retries"} and type(known["retries"]) is int:
+                return known
+        except (ValueError, AttributeError, RecursionError):
+            pass
+        raise TacitError(
+            f"{path} is damaged: take it back from a copy, or remove it and lose this round"
+        )
+
+    def _keep(self, round: int, job: dict[str, Any] | None, retries: int) -> None:
+        plain = {"round": round, "job": job, "retries": retries}
+        replace(self.asking.folder / JOB, json.dumps(plain).encode())
+
+    def _leave_out(self, name: str, round: int) -> None:
+        self.ready = {task: other for task, other in self.ready.items() if other != name}
+        self._spoiled[name] = self._spoiled.get(name, 0) + 1
+        self._back[name] = round + 1 + ABSENT ** self._spoiled[name]
+        self.asking.diary.write(f"{name} is left out of rounds up to {self._back[name]}")
 
     def summing(self, silos: int) -> SiloSum:
         """These servers as the curator of the billboard."""
         return SiloSum(self, silos)
 
     def _ask(self, job: Job, round: int) -> None:
-        tasks = list(self.ready)
+        tasks = [self.asking.terms.index(name) for name in job.clients]
         replies = self.asking.ask("share", tasks, round, {}, job=job.to_json(), **self.asked)
-        for task in tasks:
+        for task, name in zip(tasks, job.clients, strict=True):
             if task not in replies:
-                raise PartyError(self.ready[task], "did not hand in its shares")
+                raise PartyError(name, "did not hand in its shares")
 
 
 @dataclass
@@ -123,6 +234,7 @@ class SiloSum:
 
     together: Together
     silos: int
+    repeats = True
 
     @property
     def servers(self) -> int:

@@ -1,20 +1,34 @@
 """A silo's part of a job of servers on shares: the agreed job, and only as often as is paid for.
 
-Whoever holds the noisy sums of several jobs of one round can average their noise away. So the first
-job of a round is paid for with the round, and each further one by itself, as a release over all
-silos: which silos are in the cohort is the same in all of them, so sampling is worth nothing there.
+A silo keeps one journal of every job that it ever handed shares to, in all runs. A job is named by
+its digest, which servers answer to as well, and is in the journal before shares leave:
+
+| asked for                     | sums                            | exchange  |
+|-------------------------------|---------------------------------|-----------|
+| the first job of a round      | paid for with the round         | handed in |
+| the same job again            | the same vector, free of charge | refused   |
+| another job of the same round | one of the agreed retries, paid | refused   |
+| the same job in another round | refused                         | refused   |
+
+The same sum again shows nothing new: `secure.summing` has the proof. Another one has other noise,
+so whoever holds both averages it away; who is in the cohort is the same in both, so sampling is
+worth nothing there. On the exchange two answers of one round, with and without a silo, or with
+another upload of one client, give models away by subtraction: a round is answered once or never.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from tacit.errors import TacitError
 from tacit.methods import FedMTL
-from tacit.privacy import Everyone, Release
 from tacit.runtime.on_shares import OnShares
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.messages import Request
@@ -26,7 +40,55 @@ from tacit.secure.job import Job
 SHARES = "shares.json"
 
 
-def hand_in(work: Work, request: Request, servers: ToServers) -> str:
+class Handed:
+    """Every job that a silo ever handed shares to: run, round and what was handed in, by digest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SHARES
+        self._changing = threading.Lock()
+
+    def enter(self, work: Work, request: Request, job: Job, what: bytes) -> None:
+        """Refuse, or pay and write down that this is about to be handed in."""
+        entry = {
+            "run": request.run,
+            "round": request.round,
+            "what": hashlib.sha256(what).hexdigest(),
+        }
+        with self._changing:
+            jobs = self._read()
+            known = jobs.get(job.digest)
+            if known is not None and known != entry:
+                raise Refused("shares of something else were handed to this very job before")
+            if work.exchanges and _of_round(jobs, request):
+                raise Refused(
+                    f"a model was handed in for round {request.round + 1}, which is answered once"
+                )
+            if known is not None:
+                return
+            if _of_round(jobs, request):
+                work.pay_again(request.round)
+            replace(self._path, json.dumps(jobs | {job.digest: entry}).encode())
+
+    def _read(self) -> dict[str, Any]:
+        if not self._path.exists():
+            return {}
+        try:
+            jobs = json.loads(self._path.read_text(encoding="utf-8"))
+            if all(entry.keys() == {"run", "round", "what"} for entry in jobs.values()):
+                return jobs
+        except (ValueError, AttributeError, RecursionError):
+            pass
+        raise TacitError(
+            f"{self._path} is damaged, and says what this silo gave away: take it back from a copy"
+        )
+
+
+def _of_round(jobs: dict[str, Any], request: Request) -> bool:
+    asked = (request.run, request.round)
+    return any((job["run"], job["round"]) == asked for job in jobs.values())
+
+
+def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) -> str:
     """Take part in the job that this request speaks of; returns what was done, in words."""
     job, last = asked_job(request.job), work.last
     if work.name not in job.clients or not set(job.clients) <= set(work.terms.silos):
@@ -36,29 +98,33 @@ def hand_in(work: Work, request: Request, servers: ToServers) -> str:
     vector = last.tensors["sent"].double().numpy()
     if last.phase == "watched":
         vector = np.zeros_like(vector)  # what it has in store is random
-    if work.exchanges:
-        return _mixed(work, request, servers, job, vector)
-    return _summed(work, request, servers, job, vector)
+    share = _mixed if work.exchanges else _summed
+    return share(work, request, servers, handed, job, vector)
 
 
-def _summed(work: Work, request: Request, servers: ToServers, job: Job, vector: np.ndarray) -> str:
+def _summed(
+    work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
+) -> str:
     channel = work.simulation.channel
     release = channel.release_at(request.round)
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
-    size = channel.place.size(work.simulation.contribution_size)
+    size = channel.place.size(work.simulation.size_at(request.round))
     agreed, grid = sum_job(
         len(work.terms.silos), servers.settings.servers, job.clients, size,
         release.noise_multiplier, id=job.id,
     )  # fmt: skip
     _check_agreed(job, agreed)
-    _pay_again(work, request.round, Release(Everyone(), release.noise_multiplier))
-    servers.take_part(agreed, grid.integers(vector))
+    integers = grid.integers(vector)
+    handed.enter(work, request, agreed, integers.tobytes())
+    servers.take_part(agreed, integers)
     what = "zeros (not in this cohort)" if work.last.phase == "watched" else f"{size} numbers"
     return f"{what} handed to {job.servers} servers as shares"
 
 
-def _mixed(work: Work, request: Request, servers: ToServers, job: Job, vector: np.ndarray) -> str:
+def _mixed(
+    work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
+) -> str:
     simulation, method = work.simulation, work.simulation.method
     if not isinstance(method, FedMTL):
         raise Refused("shares of a model were asked for that this silo does not have")
@@ -70,6 +136,7 @@ def _mixed(work: Work, request: Request, servers: ToServers, job: Job, vector: n
     held = held if heads is None else heads.holds[work.task].nonzero().squeeze(1).tolist()
     progress = request.round / max(1, work.terms.rounds - 1)
     secret = on_shares.secret(vector, held, work.rows, method.least(progress))
+    handed.enter(work, request, agreed, vector.tobytes())
     mixed: Any = servers.take_part(agreed, secret)
     answer = torch.from_numpy(on_shares.put_together(vector, held, mixed)).float()
     work.take_answer(request, answer.unsqueeze(0))
@@ -81,12 +148,3 @@ def _check_agreed(job: Job, agreed: Job) -> None:
     for name, value in mine.items():
         if asked.get(name) != value:
             raise Refused(f"a job with {name}={asked.get(name)} was asked for, agreed was {value}")
-
-
-def _pay_again(work: Work, round: int, release: Release) -> None:
-    path = work.folder / SHARES
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    before = known.get("jobs", 0) if known.get("round") == round else 0
-    if before:
-        work.pay_more(release)
-    replace(path, json.dumps({"round": round, "jobs": before + 1}).encode())

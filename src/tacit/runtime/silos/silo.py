@@ -48,6 +48,10 @@ class Silo:
         self._budget, self._runs, self._servers = budget, runs, servers
         self.diary = Diary(folder, also)
         self._works: dict[str, Work] = {}
+        if servers is not None:
+            from tacit.runtime.silos.shares import Handed  # needs tacit[secure]
+
+            self._handed = Handed(folder)
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked if it was agreed; never raises."""
@@ -136,7 +140,7 @@ class Silo:
             raise Refused("shares were asked for, but this silo knows no servers")
         from tacit.runtime.silos.shares import hand_in  # needs tacit[secure]
 
-        done = hand_in(work, request, self._servers)
+        done = hand_in(work, request, self._servers, self._handed)
         self.diary.write(f"{_asked(request)}: {done}; {work.spent_so_far}")
         return Reply(nonce=request.nonce)
 

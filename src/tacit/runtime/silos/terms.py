@@ -58,6 +58,9 @@ class Terms:
     server: Mapping[str, Any] | None = None
     curator: Mapping[str, Any] | None = None
     """How many servers, and on what trust; where they are is each party's own knowledge."""
+    retries: int = 0
+    """How many rounds on shares may be done once more without a silo that stayed away: each is one
+    more release, and the noise is enough for all of them."""
     metrics: bool = False
     """Whether the mean score of all silos is released once, with noise, after the last round."""
     seed: int | None = None
@@ -76,6 +79,10 @@ class Terms:
             raise TacitError("a consortium needs two or more silos, each with a name of its own")
         if self.rounds < 1:
             raise TacitError(f"rounds={self.rounds!r}: at least 1 is needed")
+        if self.retries < 0 or (self.retries and (self.curator is None or self.privacy is None)):
+            raise TacitError(
+                f"retries={self.retries}: they are for sums on shares, 0 or more of them"
+            )
         if self.metrics and self.privacy is None:
             raise TacitError(
                 "scores of silos are released with noise only: give privacy, or leave metrics out"
@@ -168,6 +175,30 @@ class Terms:
         """Names these terms: the same for everybody who has the same."""
         text = json.dumps(self.to_json(), sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def agreed_noise(terms: Terms) -> float:
+    """The noise multiplier of a release of weight one that keeps what was agreed; 0 without any."""
+    method, privacy, tasks = terms.made_method(), terms.made_privacy(), len(terms.silos)
+    if privacy is None or not isinstance(method, OnBillboard):
+        return 0.0
+    if method.printed(terms.rounds, privacy.epsilon or 1.0, privacy.delta_for(tasks)):
+        raise TacitError(
+            f"the printed mechanism of {type(method).__name__} protects nobody, so no silo "
+            "should contribute to it: use mechanism='gaussian'"
+        )
+    moments, weights = method.moments, method.weights(terms.rounds, tasks)
+    replaced = 2.0 if moments is None or terms.metrics else moments.replaced
+    if terms.metrics:
+        weights = (*(weights or (1.0,) * terms.rounds), 1.0)
+    return privacy.noise_multiplier(
+        terms.sampler(),
+        terms.rounds + terms.metrics,
+        tasks,
+        weights=weights,
+        replaced=replaced,
+        again=terms.retries,
+    )
 
 
 def terms_of(

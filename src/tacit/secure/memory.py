@@ -1,0 +1,82 @@
+"""What a server must not forget when it is started again: its secret, and the jobs it began.
+
+<name>.secret   32 bytes that its noise is drawn from: the same job has the same noise, always
+<name>.jobs     the digest of every job that counts, one a line; the file only ever grows, and each
+                agreement has its own
+
+Both are beside its certificate, and made when they are first needed. A secret that is lost is made
+anew: noise of jobs from before is then another, and they must not be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from tacit.errors import TacitError
+from tacit.secure.links import SECRET_BYTES
+
+
+def kept_secret(folder: Path, name: str) -> bytes:
+    """This party's secret; drawn from the operating system the first time."""
+    path = folder / f"{name}.secret"
+    try:
+        with contextlib.suppress(FileExistsError):
+            temporary = path.with_name(f"{path.name}.{os.getpid()}")
+            with open(temporary, "xb", opener=_private) as file:
+                file.write(os.urandom(SECRET_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)  # never over one that is there
+            finally:
+                temporary.unlink()
+        found = path.read_bytes()
+    except OSError as error:
+        raise TacitError(
+            f"{path} cannot be kept ({error.strerror}): {name} draws its noise from it, so let it "
+            "write there"
+        ) from None
+    if len(found) != SECRET_BYTES:
+        raise TacitError(
+            f"{path} has {len(found)} bytes in place of {SECRET_BYTES}: take it back from a copy, "
+            "or remove it when no run goes on"
+        )
+    return found
+
+
+class Begun:
+    """The jobs that a server began, by digest; on disk before they begin."""
+
+    def __init__(self, folder: Path, name: str, agreement: str | None = None) -> None:
+        self._path = folder / f"{name if agreement is None else f'{name}.{agreement}'}.jobs"
+        text = (
+            self._path.read_text(encoding="utf-8", errors="replace") if self._path.exists() else ""
+        )
+        self._open_line = bool(text) and not text.endswith("\n")
+        self._digests = set(text.split())  # a line cut short by a crash counts, too
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._digests
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def add(self, digest: str) -> None:
+        try:
+            with open(self._path, "a", encoding="utf-8", opener=_private) as file:
+                file.write("\n" * self._open_line + digest + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise TacitError(
+                f"{self._path} cannot be written ({error.strerror}), and no job begins that is not "
+                "in it: let the server write there"
+            ) from None
+        self._open_line = False
+        self._digests.add(digest)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
