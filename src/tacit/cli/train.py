@@ -284,35 +284,37 @@ def _train(
 ) -> None:
     import tacit
     from tacit.config import check, merge
+    from tacit.files import hold, replace
     from tacit.runtime.progress import Bar, silent
     from tacit.runtime.start import fresh_folder
-    from tacit.runtime.store import replace
+    from tacit.runtime.store import CHECKPOINT
+    from tacit.runtime.train import SETTINGS
 
     config = check(merge(tables, flags))
     folder = Path(config.run.out or fresh_folder(config.method.name))
     federation = config.data.federation()
-    started = (folder / "checkpoint" / "settings.json").exists()
-    if started and not resume:
-        raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    replace(folder / "config.json", config.to_json().encode())
     settings = config.run.model_dump(exclude={"out"})
-    try:
-        run = tacit.train(
-            federation,
-            config.method.method(),
-            privacy=config.promise(),
-            server=config.server_rule(),
-            curator=config.curated(),
-            out=folder,
-            resume=started,
-            progress=silent if quiet or as_json else Bar(),
-            config={"data": config.data.model_dump(by_alias=True)},
-            **settings,
-        )
-    except KeyboardInterrupt:
-        print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
-        sys.exit(130)
+    with hold(folder):
+        started = (folder / CHECKPOINT / SETTINGS).exists()
+        if started and not resume:
+            raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
+        replace(folder / "config.json", config.to_json().encode())
+        try:
+            run = tacit.train(
+                federation,
+                config.method.method(),
+                privacy=config.promise(),
+                server=config.server_rule(),
+                curator=config.curated(),
+                out=folder,
+                resume=started,
+                progress=silent if quiet or as_json else Bar(),
+                config={"data": config.data.model_dump(by_alias=True)},
+                **settings,
+            )
+        except KeyboardInterrupt:
+            print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
+            sys.exit(130)
     show(run, folder, quiet=quiet, as_json=as_json)
 
 

@@ -26,6 +26,7 @@ from tacit.errors import TacitError
 from tacit.families import expected_count
 from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
+from tacit.files import create, make_folder, replace, writing
 from tacit.heads import Heads
 from tacit.local.flat import FlatModel
 from tacit.methods.base import Board
@@ -34,7 +35,6 @@ from tacit.metrics import original_units
 from tacit.models import MODELS
 from tacit.runtime import evaluate
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import replace
 
 ROWS_AT_ONCE = 65536
 MODEL_BYTES = 256 << 20
@@ -59,7 +59,7 @@ def write_models(
     name: str,
 ) -> None:
     """The models of these tasks, what is public, and how rows are read; `name` is the model's."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tasks, step = len(federation), max(1, (64 << 20) // (4 * model.size))
     spans = (torch.arange(tasks, device=model.start.device)).split(step)
     named = (model.named(*personal(span)) for span in spans)
@@ -105,7 +105,7 @@ def _write_stacked(path: Path, tasks: int, chunks: Any) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
+    with writing(path), open(create(temporary), "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + offset)
     done = 0

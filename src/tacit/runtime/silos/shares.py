@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tacit.files import replace
 from tacit.methods import FedMTL
 from tacit.privacy import Everyone, Release
 from tacit.runtime.on_shares import OnShares
@@ -20,7 +21,6 @@ from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.messages import Request
 from tacit.runtime.silos.servers import ToServers, asked_job, sum_job
 from tacit.runtime.silos.work import Work
-from tacit.runtime.store import replace
 from tacit.secure.job import Job
 
 SHARES = "shares.json"
