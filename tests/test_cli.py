@@ -398,7 +398,7 @@ def test_audit_of_a_run_reads_its_books_and_goes_into_its_report(table, tmp_path
     assert "30 canaries" in after
     assert "leave the others out" in fail(["audit", str(out), "--epsilon", "3"])
     (out / "ledger.jsonl").unlink()
-    assert "has no ledger" in fail(["audit", str(out)])
+    assert "holds 0 releases, but 2 were made" in fail(["audit", str(out)])
 
 
 def test_audit_exits_with_one_where_the_promise_is_refuted(table, tmp_path):

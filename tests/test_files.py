@@ -139,7 +139,7 @@ def test_the_kernel_lets_go_of_what_a_killed_process_held(make_federation, tmp_p
 def test_damaged_json_is_a_sentence(tmp_path, content):
     path = tmp_path / "run.json"
     path.write_bytes(content)
-    with pytest.raises(TacitError, match=r"run.json is damaged \(.*\); put it back"):
+    with pytest.raises(TacitError, match=r"run.json cannot be read: .*; put it back"):
         files.read_json(path, {"key": int, "noise": float}, "put it back")
     with pytest.raises(TacitError, match="cannot be read"):
         files.read_json(tmp_path / "none.json", {}, "put it back")

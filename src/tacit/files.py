@@ -115,7 +115,7 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         raise TacitError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
     except Exception as error:  # of any kind: a disk, or whoever wrote it, chose it
         words = " ".join(str(error).split())[:SHOWN] or type(error).__name__
-        raise TacitError(f"{path} is damaged ({words}); {remedy}") from error
+        raise TacitError(f"{path} cannot be read: {words}; {remedy}") from error
 
 
 def read_json(path: Path, fields: Mapping[str, Any], remedy: str) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def test_a_torn_last_line_is_cut_off_and_a_damaged_middle_is_an_error(tmp_path):
     torn.book(1, Release(Poisson(0.5), 4.0), repeatable=False)
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [0, 1]
     path.write_text("{broken\n" + whole)
-    with pytest.raises(TacitError, match="line 1 is damaged"):
+    with pytest.raises(TacitError, match="line 1 cannot be read"):
         Ledger.at(path)
 
 

@@ -59,7 +59,7 @@ def test_lines_cannot_be_moved(path, how):
         "first": lines[1:],
     }[how]
     path.write_text("".join(changed))
-    with pytest.raises(TacitError, match=r"damaged.*put the whole ledger back"):
+    with pytest.raises(TacitError, match=r"cannot be read.*put the whole ledger back"):
         Ledger.at(path)
 
 
@@ -102,7 +102,7 @@ def test_lines_of_before_there_was_a_chain_count_and_are_chained_from_then_on(tm
     ledger.book(3, ONE, repeatable=False)
     assert Ledger.at(path).releases()[ONE] == 4
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
-    with pytest.raises(TacitError, match="line 3 is damaged"):
+    with pytest.raises(TacitError, match="line 3 cannot be read"):
         Ledger.at(path)
     path.write_text(old[0])
     Ledger.at(path).book(1, ONE, repeatable=False)
@@ -174,7 +174,7 @@ def test_a_full_disk_is_a_sentence_before_the_release_and_leaves_the_ledger_whol
 def test_a_line_that_is_no_release_is_a_sentence(tmp_path, line):
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(line + b"\n")
-    with pytest.raises(TacitError, match="line 1 is damaged"):
+    with pytest.raises(TacitError, match="line 1 cannot be read"):
         Ledger.at(path)
 
 

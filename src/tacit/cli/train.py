@@ -272,8 +272,7 @@ def train(
         given = any(value is not None for part in flags.values() for value in part.values())
         if config is not None or given:
             raise TacitError("--resume takes all settings from its folder: leave the others out")
-        tables, flags = read(resume / "config.json"), {}
-        tables["run"]["out"] = str(resume)
+        tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
     else:
         tables = read(config) if config is not None else {}
     _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
