@@ -98,9 +98,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or error
         raise TacitError(
-            f"{path} cannot be written: {why}; make room or correct it, and start again"
+            f"{path} cannot be written: {_short(error)}; make room or correct it, and start again"
         ) from error
 
 
@@ -111,11 +110,14 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         yield
     except TacitError:
         raise
-    except OSError as error:
-        raise TacitError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
     except Exception as error:  # of any kind: a disk, or whoever wrote it, chose it
-        words = " ".join(str(error).split())[:SHOWN] or type(error).__name__
-        raise TacitError(f"{path} cannot be read: {words}; {remedy}") from error
+        raise TacitError(f"{path} cannot be read: {_short(error)}; {remedy}") from error
+
+
+def _short(error: Exception) -> str:
+    """In one line, whatever a library has to say."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(said.split())[:SHOWN] or type(error).__name__
 
 
 def read_json(path: Path, fields: Mapping[str, Any], remedy: str) -> dict[str, Any]:

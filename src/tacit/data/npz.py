@@ -29,7 +29,10 @@ def from_npz(path: str | Path, **options: Any) -> Federation:
     if "names" in arrays:
         tasks = _named(tasks, arrays["names"], path)
     if "features" in arrays:
-        options.setdefault("features", [str(name) for name in arrays["features"]])
+        named = arrays["features"]
+        if named.ndim != 1:
+            raise TacitError(f"{path} has features of shape {named.shape}: give a name per column")
+        options.setdefault("features", [str(name) for name in named])
     return from_arrays(arrays["x"], arrays["y"], tasks, **{"source": path.name, **options})
 
 
@@ -71,6 +74,9 @@ def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
         strange = next((key for key, value in found.items() if type(value) is not np.ndarray), None)
         if strange is not None:
             raise ValueError(f"{strange} is no array")
+        for value in found.values():
+            if value.dtype.kind == "U":
+                value.tolist()  # text that is none is found here, not somewhere later
         return found
 
 
