@@ -103,6 +103,7 @@ class PrivacySection(Section):
     delta: float | None = None
     noise: float | None = None
     neighbours: Literal["add-remove", "replace"] = "add-remove"
+    large_delta: bool = False
     sampling: str = "poisson"  # `Privacy` checks it, and says what became of "fixed-size"
 
 

@@ -50,8 +50,8 @@ def toml(folder: Path) -> Parser:
     table, path = folder / "table.csv", folder / "settings.toml"
     table.write_text(CSV)
     consortium = write_example(
-        table, target="outcome", silos=("a-1", "b-2", "c-3"), task=None, drop=("site",), name="three",
-        method="pmtl", epsilon=2.0,
+        table, target="outcome", silos=("a-1", "b-2", "c-3"), task=None, drop=("site",),
+        name="three", method="pmtl", epsilon=2.0,
     )  # fmt: skip
 
     def read(content: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.fuzz.hunt import hunt
@@ -25,11 +27,5 @@ def test_a_minute_of_damaged_files(parser, tmp_path):
 
 def test_the_hunt_finds_what_is_wrong(tmp_path, monkeypatch):
     """It would be no use if it did not."""
-    monkeypatch.setattr("tacit.data.npz.reading", lambda *given: _nothing())
+    monkeypatch.setattr("tacit.data.npz.reading", lambda *given: nullcontext())
     assert hunt("npz", tmp_path, cases=60).problems
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()

@@ -99,7 +99,7 @@ def promise(**changes):
     settings = {
         "channel": "billboard",
         "privacy": Privacy(noise=10.0, delta=0.005),
-        "tasks": 205,
+        "tasks": 200,
         "sampler": Poisson(0.49),
         "clip": 0.2,
         "seeded": False,
@@ -142,8 +142,21 @@ def test_what_voids_the_guarantee_is_said():
     assert "no privacy (ε=∞)" in str(exact)
 
 
-def test_delta_defaults_to_a_tenth_of_a_task():
+def test_delta_defaults_to_a_tenth_of_a_task_and_to_a_thousandth_where_they_are_few():
     assert Privacy(epsilon=1.0).delta_for(200) == pytest.approx(1 / 2000)
+    assert Privacy(epsilon=1.0).delta_for(4) == 1e-3
+
+
+def test_a_delta_that_says_nothing_is_refused_or_called_not_private():
+    """δ = 0.999 was accepted, and headed "Private": who shows everything keeps that promise."""
+    with pytest.raises(TacitError, match=r"delta=0.999 is more than 1 / tasks, 0.1.*large_delta"):
+        Privacy(noise=10.0, delta=0.999).delta_for(10)
+    assert Privacy(noise=10.0, delta=0.1).delta_for(10) == 0.1
+    asked = Privacy(noise=10.0, delta=0.999, large_delta=True)
+    shown = promise(privacy=asked, tasks=10)
+    assert shown.delta == 0.999 and not shown.private
+    assert "not private: δ is 9.99 / tasks" in str(shown)
+    assert promise().private
 
 
 @pytest.mark.parametrize(

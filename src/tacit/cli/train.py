@@ -116,7 +116,12 @@ def settings(
         OPTION(help="The promise; without it (or --noise), no privacy.", rich_help_panel=PRIVACY),
     ] = None,
     delta: Annotated[
-        float | None, OPTION(help="Default 1 / (10 tasks).", rich_help_panel=PRIVACY)
+        float | None,
+        OPTION(help="Default 1 / (10 tasks), at most 0.001.", rich_help_panel=PRIVACY),
+    ] = None,
+    large_delta: Annotated[
+        bool | None,
+        OPTION("--large-delta", help="Take a δ above 1 / tasks.", rich_help_panel=PRIVACY),
     ] = None,
     noise: Annotated[
         float | None, OPTION(help="Noise multiplier, instead of ε.", rich_help_panel=PRIVACY)
@@ -219,7 +224,7 @@ def settings(
         "server": pairs("--server", server),
         "privacy": {
             "epsilon": epsilon, "delta": delta, "noise": noise, "neighbours": neighbours,
-            "sampling": sampling,
+            "sampling": sampling, "large_delta": large_delta,
         },
         "curator": {
             "kind": curator, "servers": servers, "trust": trust, "bits": bits, "slots": slots,

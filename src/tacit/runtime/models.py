@@ -160,7 +160,9 @@ class SavedModels:
         )  # fmt: skip
         if model is None:
             if about["model"] not in MODELS:
-                raise TacitError(f"the run used a model of its own ({about['model']}): pass it too")
+                raise TacitError(
+                    f"the run used a model of its own ({about['model']!r}): pass it too"
+                )
             with torch.device("meta"):  # takes no memory, whatever sizes the file names
                 _check_fits(MODELS[about["model"]](federation), parameters, len(tasks))
             model = MODELS[about["model"]](federation)

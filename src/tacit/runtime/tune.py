@@ -127,7 +127,11 @@ def tune(
         noise = smallest_noise(cost, privacy.epsilon, delta, rounds)
     booked, score = plan(noise)
     paid = Prepaid(
-        noise=noise, delta=delta, neighbours=privacy.neighbours, sampling=privacy.sampling
+        noise=noise,
+        delta=delta,
+        neighbours=privacy.neighbours,
+        sampling=privacy.sampling,
+        large_delta=privacy.large_delta,
     )
     about = {"search": space.words(), "expected_runs": expected_runs}
     ledger, folder = _open(out, f"{name_of(method)}-tuned", seed, about)
