@@ -120,6 +120,7 @@ with files.hold(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_the_kernel_lets_go_of_what_a_killed_process_held(make_federation, tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
