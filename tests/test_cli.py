@@ -381,6 +381,13 @@ def test_audit_attacks_an_experiment_before_it_is_run(table, tmp_path, monkeypat
     assert found["confidence"] == 0.95
 
 
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "a" + ".a" * 50_000 + " = 1", "[" * 5000])
+def test_deeply_nested_settings_are_a_sentence(tmp_path, text):
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    assert "cannot be read" in fail(["train", str(path)])
+
+
 def test_audit_of_a_run_reads_its_books_and_goes_into_its_report(table, tmp_path):
     out = tmp_path / "run"
     succeed(["train", str(experiment(tmp_path, table, out))])
@@ -398,7 +405,7 @@ def test_audit_of_a_run_reads_its_books_and_goes_into_its_report(table, tmp_path
     assert "30 canaries" in after
     assert "leave the others out" in fail(["audit", str(out), "--epsilon", "3"])
     (out / "ledger.jsonl").unlink()
-    assert "has no ledger" in fail(["audit", str(out)])
+    assert "holds 0 releases, but 2 were made" in fail(["audit", str(out)])
 
 
 def test_audit_exits_with_one_where_the_promise_is_refuted(table, tmp_path):

@@ -61,7 +61,7 @@ def test_the_whole_demo(stand_ins, tmp_path, capsys):
     processes = [int(number) for number in re.findall(r"process (\d+)", shown)]
     assert len(processes) == 5 and all(map(gone, processes))
     assert "no hospital sent them to anybody" in " ".join(shown.split())
-    assert re.search(r"Guarantee +ε=4\.00 at δ=0\.025, any one task added or removed", shown)
+    assert re.search(r"Guarantee +ε=4\.00 at δ=0\.001, any one task added or removed", shown)
 
     status = json.loads(cli("coordinator", "status", out / "coordinator", "--json"))
     assert (status["round"], status["rounds"], status["over"]) == (3, 3, True)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,10 +39,14 @@ from tacit import data
 from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
 from tacit.federation import Federation
+from tacit.files import reading
 from tacit.local.recipes import Personalise
 from tacit.methods import AUTO, METHODS, Method, RelatedMethod, Server
 from tacit.privacy import Privacy
 from tacit.secure.settings import Secure
+
+LARGEST, DEEPEST = 1 << 20, 100
+"""Characters of a file of settings, and levels of tables in tables."""
 
 
 class Section(BaseModel):
@@ -98,6 +103,7 @@ class PrivacySection(Section):
     delta: float | None = None
     noise: float | None = None
     neighbours: Literal["add-remove", "replace"] = "add-remove"
+    large_delta: bool = False
     sampling: str = "poisson"  # `Privacy` checks it, and says what became of "fixed-size"
 
 
@@ -171,11 +177,26 @@ def read(path: Path) -> dict[str, Any]:
     """A TOML file (or the JSON that a run leaves in its folder) as nested tables."""
     if not path.is_file():
         raise TacitError(f"there is no file {path}")
-    try:
+    with reading(path, "correct it"):
         text = path.read_text(encoding="utf-8")
-        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise TacitError(f"{path} cannot be read: {error}") from error
+        tables = json.loads(text) if path.suffix == ".json" else _toml(text)
+        if not isinstance(tables, dict) or _deeper(tables, DEEPEST):
+            raise ValueError(f"expected tables in tables, at most {DEEPEST} deep")
+        return tables
+
+
+def _toml(text: str) -> dict[str, Any]:
+    """Python's parser takes minutes for a name with ten thousand dots: who wrote it is unknown."""
+    if len(text) > LARGEST:
+        raise ValueError(f"it has {len(text)} characters, at most {LARGEST} are read")
+    if any(part.count(".") > DEEPEST for part in re.split(r"[,={}\n]", text)):
+        raise ValueError(f"more than {DEEPEST} dots in a name")
+    return tomllib.loads(text)
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deeper(one, levels - 1) for one in inner)
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -184,14 +205,15 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged |= {key: value for key, value in base.items() if not isinstance(value, dict)}
     for section, values in over.items():
         given = {key: value for key, value in values.items() if value is not None}
-        if given:
+        if given and isinstance(merged.get(section, {}), dict):  # `check` refuses what is no table
             merged[section] = merged.get(section, {}) | given
     return merged
 
 
 def check(tables: dict[str, Any]) -> Config:
     """A checked experiment, or one sentence about the first thing that is wrong."""
-    if not tables.get("data", {}).get("from"):
+    data = tables.get("data", {})
+    if isinstance(data, dict) and not data.get("from"):
         raise TacitError("no data: pass --data FILE (or a name that `tacit data` lists)")
     curator = tables.get("curator")
     if isinstance(curator, dict) and "kind" not in curator:

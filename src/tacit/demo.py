@@ -31,6 +31,7 @@ from rich.table import Table
 
 from tacit import data
 from tacit.federation import Federation
+from tacit.files import make_folder
 from tacit.local.recipes import Personalise
 from tacit.methods import PMTL, FedAvg, Local, Method
 from tacit.privacy import NOT_COVERED, Privacy
@@ -120,7 +121,7 @@ def run_demo(out: Path, *, as_json: bool = False) -> None:
         bars.update(bar, description="the report")
         shown = LAST.run(federation, SEEDS[0])
         bars.advance(bar)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     shown.report(out / "report.html")
     named = {
         f"{line.name}, ε={line.epsilon or '-'}, last step {line.last}, seed {seed}": result

@@ -29,6 +29,7 @@ from rich.table import Table
 from tacit.data.folders import VARIABLE, find
 from tacit.data.heart import ECG, HOSPITALS, PAIN, hospital_tables
 from tacit.errors import TacitError
+from tacit.files import make_folder
 from tacit.privacy import NOT_COVERED
 from tacit.runtime.flower.trial import Trial
 from tacit.runtime.silos.conduct import RESULT, STATUS
@@ -188,7 +189,7 @@ def _own_folder(out: Path) -> Iterator[None]:
     for name in reversed(_inside(out)):  # what is in a folder comes before the folder
         path = out / name
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(out)
     note.write_text("[]", encoding="utf-8")
     try:
         yield

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from tacit import data
 from tacit.federation import Federation
+from tacit.files import make_folder
 from tacit.methods import FedMTL, Local, Method
 from tacit.privacy import NOT_COVERED
 from tacit.runtime.run import Run
@@ -93,7 +94,7 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
         secure = _train(federation, METHOD, ROUNDS, curator)
         rows.append(_row(f"{SERVERS} servers", secure, time.perf_counter() - began))
     apart = _apart(plain, secure)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     secure.report(out / "secure.html")
     if as_json:
         found = {"data": words, "label": NOT_COVERED, "rows": rows, "models_apart": apart}

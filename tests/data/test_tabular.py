@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tacit.data import Schema, from_table, load, read_table
-from tacit.data.tabular import as_table
+from tacit.data.tabular import as_table, plain_text
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 
@@ -292,3 +292,22 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(TacitError, match=r"pip install 'tacit\[data\]'"):
         read_table(path)
+
+
+@pytest.mark.parametrize("header", ["site,x,y\r", "site,x,y\r\n", 'site,"x\ra",y\n'])
+def test_lines_may_end_as_on_any_machine(tmp_path, header):
+    end = header[-1]
+    path = tmp_path / "table.csv"
+    path.write_bytes((header + end.join(["a,1,2", "b,3,4"]) + end).encode())
+    assert read_table(path).rows == 2
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(1)", "\t=1", " =1"])
+def test_no_task_name_is_a_formula_in_what_is_written(tmp_path, name):
+    """A spreadsheet would run it on the machine of whoever opens the predictions."""
+    assert plain_text(name) == f"'{name}"
+
+
+@pytest.mark.parametrize("name", ["-5", "+1.5", "-1e3", "site-1", "a=b", "3"])
+def test_names_that_are_none_stay_as_they_are(name):
+    assert plain_text(name) == name

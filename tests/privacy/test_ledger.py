@@ -31,10 +31,11 @@ def test_an_entry_is_flushed_and_forced_to_disk_before_book_returns(tmp_path, mo
     sync = os.fsync
     monkeypatch.setattr("os.fsync", lambda file: (forced.append(path.read_text()), sync(file)))
     Ledger.at(path).book(0, Release(Poisson(0.5), 4.0), repeatable=False)
-    assert [len(seen.splitlines()) for seen in forced] == [1]
+    assert [len(seen.splitlines()) for seen in forced] == [1, 1]  # the file, and that it is there
     path.write_text(path.read_text() + '{"round": 1')
-    Ledger.at(path)  # cuts the torn line off, and that must stay so
-    assert len(forced) == 2 and forced[1].count("\n") == 1
+    Ledger.at(path).book(1, Release(Poisson(0.5), 4.0), repeatable=False)
+    assert [len(seen.splitlines()) for seen in forced] == [1, 1, 2]
+    assert len(Ledger.at(path)) == 2
 
 
 def test_figures_are_rounded_up_and_never_down():
@@ -61,11 +62,11 @@ def test_a_torn_last_line_is_cut_off_and_a_damaged_middle_is_an_error(tmp_path):
     whole = path.read_text()
     path.write_text(whole + whole[: len(whole) // 2])
     torn = Ledger.at(path)
-    assert len(torn) == 1
+    assert len(torn) == 1 and path.read_text() != whole  # looking changes nothing
     torn.book(1, Release(Poisson(0.5), 4.0), repeatable=False)
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [0, 1]
     path.write_text("{broken\n" + whole)
-    with pytest.raises(TacitError, match="line 1 is damaged"):
+    with pytest.raises(TacitError, match="line 1 cannot be read"):
         Ledger.at(path)
 
 
@@ -98,7 +99,7 @@ def promise(**changes):
     settings = {
         "channel": "billboard",
         "privacy": Privacy(noise=10.0, delta=0.005),
-        "tasks": 205,
+        "tasks": 200,
         "sampler": Poisson(0.49),
         "clip": 0.2,
         "seeded": False,
@@ -141,8 +142,21 @@ def test_what_voids_the_guarantee_is_said():
     assert "no privacy (ε=∞)" in str(exact)
 
 
-def test_delta_defaults_to_a_tenth_of_a_task():
+def test_delta_defaults_to_a_tenth_of_a_task_and_to_a_thousandth_where_they_are_few():
     assert Privacy(epsilon=1.0).delta_for(200) == pytest.approx(1 / 2000)
+    assert Privacy(epsilon=1.0).delta_for(4) == 1e-3
+
+
+def test_a_delta_that_says_nothing_is_refused_or_called_not_private():
+    """δ = 0.999 was accepted, and headed "Private": who shows everything keeps that promise."""
+    with pytest.raises(TacitError, match=r"delta=0.999 is more than 1 / tasks, 0.1.*large_delta"):
+        Privacy(noise=10.0, delta=0.999).delta_for(10)
+    assert Privacy(noise=10.0, delta=0.1).delta_for(10) == 0.1
+    asked = Privacy(noise=10.0, delta=0.999, large_delta=True)
+    shown = promise(privacy=asked, tasks=10)
+    assert shown.delta == 0.999 and not shown.private
+    assert "not private: δ is 9.99 / tasks" in str(shown)
+    assert promise().private
 
 
 @pytest.mark.parametrize(

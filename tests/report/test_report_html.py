@@ -267,7 +267,7 @@ def test_the_result_is_not_changed(make):
 
 
 def test_a_path_that_cannot_be_written_is_a_sentence(make, tmp_path):
-    with pytest.raises(TacitError, match="cannot write the report"):
+    with pytest.raises(TacitError, match="cannot be written"):
         write_html(make(), tmp_path)
 
 

@@ -242,8 +242,9 @@ def test_a_run_in_turn_costs_the_rounds_of_one_task_also_after_a_crash(make_fede
     once = tacit.privacy.noise_for(1.0, 1e-3, tacit.privacy.Everyone(), 2, "replace")
     assert noise == pytest.approx(once, rel=2e-4)  # each task is in two rounds
     # A crash before the last round was saved: to repeat it would be a third time for those in it.
-    ledger = (whole / "ledger.jsonl").read_text()
-    (whole / "ledger.jsonl").write_text(ledger + ledger.splitlines()[-1] + "\n")
+    ledger = tacit.privacy.Ledger.at(whole / "ledger.jsonl")
+    (last,) = (release for release in ledger.releases() if release.sampler.round == tasks - 1)
+    ledger.book(tasks - 1, last, repeatable=False)
     again = tacit.privacy.Ledger.at(whole / "ledger.jsonl").releases()
     assert tacit.privacy.spent(again, 1e-3, "replace").epsilon > 1.2
 

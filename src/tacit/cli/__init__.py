@@ -56,8 +56,15 @@ def main() -> None:
     try:
         app()
     except TacitError as error:
-        sentence = Text.assemble(("tacit: ", "bold red"), str(error))
-        Console(stderr=True, soft_wrap=True).print(sentence)
-        sys.exit(2)
+        _leave(str(error))
+    except OSError as error:  # a disk that is full, a folder that is gone
+        where = error.filename or "a file or connection"
+        _leave(f"{where} cannot be used: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _leave(sentence: str) -> None:
+    text = Text.assemble(("tacit: ", "bold red"), sentence)
+    Console(stderr=True, soft_wrap=True).print(text)
+    sys.exit(2)

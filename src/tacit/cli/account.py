@@ -17,7 +17,7 @@ def account(
     noise: Annotated[float | None, OPTION(help="Noise multiplier: report its ε.")] = None,
     epsilon: Annotated[float | None, OPTION(help="ε: report the noise it needs.")] = None,
     rate: Annotated[float, OPTION(help="Chance of a task to be in a cohort.")] = 1.0,
-    delta: Annotated[float | None, OPTION(help="δ; or give --tasks for 1 / (10 tasks).")] = None,
+    delta: Annotated[float | None, OPTION(help="δ; or give --tasks for the default.")] = None,
     tasks: Annotated[int | None, OPTION(help="Number of tasks.")] = None,
     neighbours: Annotated[str, OPTION(help="add-remove or replace.")] = "add-remove",
     sampling: Annotated[str, OPTION(help="poisson, in-turn or everyone.")] = "poisson",
@@ -27,7 +27,9 @@ def account(
     from tacit.privacy import Privacy, Release, guarantee, sampler_for
 
     if delta is None and tasks is None:
-        raise TacitError("give --delta, or --tasks for the default δ = 1 / (10 tasks)")
+        raise TacitError(
+            "give --delta, or --tasks for the default δ, 1 / (10 tasks) and at most 0.001"
+        )
     if sampling == "in-turn" and tasks is None:
         raise TacitError("cohorts in turn need --tasks, the number they are taken from")
     if rounds < 1:

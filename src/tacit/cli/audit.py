@@ -97,12 +97,12 @@ def audit(
 
 
 def _books(folder: Path) -> Any:
-    from tacit.privacy import Ledger
+    from tacit.runtime.store import confirmed_ledger
 
-    path = folder / "ledger.jsonl"
-    if not path.is_file():
+    found = confirmed_ledger(folder)
+    if not len(found):
         raise TacitError(f"{folder} has no ledger: nothing was released, so nothing was promised")
-    return Ledger.at(path)
+    return found
 
 
 def _neighbour(config: Config, table: Path) -> Any:

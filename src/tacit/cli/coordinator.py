@@ -37,6 +37,7 @@ def init(
 ) -> None:
     """Write consortium.toml from an example table: a draft to agree on, not more."""
     from tacit.cli.options import targets
+    from tacit.files import make_folder, replace
     from tacit.runtime.silos.example import write_example
     from tacit.runtime.silos.site import AGREED
 
@@ -47,8 +48,8 @@ def init(
         example, target=targets(target) or target, silos=names(silos) or (), task=task,
         drop=names(drop) or (), name=name, method=method, epsilon=epsilon,
     )  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    make_folder(folder)
+    replace(path, text.encode())
     console = Console(soft_wrap=True)
     console.print(f"[bold]Draft[/bold]   {path}: read it, correct ranges and categories, agree")
     console.print(f"[bold]Then[/bold]    tacit deploy keys {folder} for a trial, or docs/deploy.md")
@@ -101,6 +102,7 @@ def run(
 @app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
     """How far the run of this folder is, and who takes part. It disturbs nobody."""
+    from tacit.files import read_json
     from tacit.privacy.guarantee import epsilon_up
     from tacit.runtime.silos.conduct import STATUS
 
@@ -109,7 +111,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
         raise TacitError(
             f"{folder} has no {STATUS}: give the coordinator's folder, or wait for its first round"
         )
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_json(path, {"silos": dict, "round": int, "rounds": int}, "wait for the next round")
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return

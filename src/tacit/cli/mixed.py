@@ -25,7 +25,7 @@ def mixed(
     epsilon: Annotated[
         float | None, OPTION(help="The promise; without it, REML and no privacy.")
     ] = None,
-    delta: Annotated[float | None, OPTION(help="Default 1 / (10 tasks).")] = None,
+    delta: Annotated[float | None, OPTION(help="Default 1 / (10 tasks), at most 0.001.")] = None,
     kind: Annotated[
         str | None, OPTION(help="regression, count, binary or multiclass, if guessed wrong.")
     ] = None,

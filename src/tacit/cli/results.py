@@ -13,6 +13,9 @@ from tacit.cli.options import OPTION, Json
 from tacit.errors import TacitError
 from tacit.secure.settings import Secure
 
+RESULT = {"guarantee": dict, "metrics": dict, "config": dict, "timing": dict, "federation": dict}
+"""What a result.json holds, at least."""
+
 
 def demo(
     out: Annotated[Path, OPTION(help="Folder for the reports.")] = Path("tacit-demo"),
@@ -39,6 +42,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Several runs side by side. Choosing among them by these figures is not covered by any ε."""
+    from tacit.files import read_json
     from tacit.privacy import NOT_COVERED
     from tacit.report.tables import compare_table, write_comparison
 
@@ -47,7 +51,7 @@ def compare(
         path = folder if folder.suffix == ".json" else folder / "result.json"
         if not path.is_file():
             raise TacitError(f"{folder} holds no result.json: give folders of finished runs")
-        results[str(folder)] = json.loads(path.read_text(encoding="utf-8"))
+        results[str(folder)] = read_json(path, RESULT, "leave it out, or run it again")
     if as_json:
         keep = ("guarantee", "config", "timing")
         short = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +32,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a silo's folder: its copy of what was agreed, its settings, its key."""
+    from tacit.files import close_folder, copy
     from tacit.runtime.silos.agreement import Agreement
     from tacit.runtime.silos.keys import make_node_key
     from tacit.runtime.silos.site import AGREED, SETTINGS, write_settings
@@ -44,13 +44,13 @@ def init(
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal():
         raise TacitError(f"--coordinator {coordinator}: write host:port")
-    folder.mkdir(parents=True, exist_ok=True)
+    close_folder(folder)
     if authority is not None:
-        shutil.copyfile(authority, folder / "ca.pem")
+        copy(authority, folder / "ca.pem")
     if not (folder / "node.key").exists():
         make_node_key(folder)
     if consortium.resolve() != (folder / AGREED).resolve():
-        shutil.copyfile(consortium, folder / AGREED)
+        copy(consortium, folder / AGREED)
     write_settings(folder, name=name, data=str(data.resolve()), coordinator=coordinator)
     console = Console(soft_wrap=True)
     console.print(f"[bold]Silo[/bold]    {escape(name)} of {escape(terms.consortium)} in {folder}")

@@ -116,7 +116,12 @@ def settings(
         OPTION(help="The promise; without it (or --noise), no privacy.", rich_help_panel=PRIVACY),
     ] = None,
     delta: Annotated[
-        float | None, OPTION(help="Default 1 / (10 tasks).", rich_help_panel=PRIVACY)
+        float | None,
+        OPTION(help="Default 1 / (10 tasks), at most 0.001.", rich_help_panel=PRIVACY),
+    ] = None,
+    large_delta: Annotated[
+        bool | None,
+        OPTION("--large-delta", help="Take a δ above 1 / tasks.", rich_help_panel=PRIVACY),
     ] = None,
     noise: Annotated[
         float | None, OPTION(help="Noise multiplier, instead of ε.", rich_help_panel=PRIVACY)
@@ -219,7 +224,7 @@ def settings(
         "server": pairs("--server", server),
         "privacy": {
             "epsilon": epsilon, "delta": delta, "noise": noise, "neighbours": neighbours,
-            "sampling": sampling,
+            "sampling": sampling, "large_delta": large_delta,
         },
         "curator": {
             "kind": curator, "servers": servers, "trust": trust, "bits": bits, "slots": slots,
@@ -272,8 +277,7 @@ def train(
         given = any(value is not None for part in flags.values() for value in part.values())
         if config is not None or given:
             raise TacitError("--resume takes all settings from its folder: leave the others out")
-        tables, flags = read(resume / "config.json"), {}
-        tables["run"]["out"] = str(resume)
+        tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
     else:
         tables = read(config) if config is not None else {}
     _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
@@ -284,35 +288,37 @@ def _train(
 ) -> None:
     import tacit
     from tacit.config import check, merge
+    from tacit.files import hold, replace
     from tacit.runtime.progress import Bar, silent
     from tacit.runtime.start import fresh_folder
-    from tacit.runtime.store import replace
+    from tacit.runtime.store import CHECKPOINT
+    from tacit.runtime.train import SETTINGS
 
     config = check(merge(tables, flags))
     folder = Path(config.run.out or fresh_folder(config.method.name))
     federation = config.data.federation()
-    started = (folder / "checkpoint" / "settings.json").exists()
-    if started and not resume:
-        raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    replace(folder / "config.json", config.to_json().encode())
     settings = config.run.model_dump(exclude={"out"})
-    try:
-        run = tacit.train(
-            federation,
-            config.method.method(),
-            privacy=config.promise(),
-            server=config.server_rule(),
-            curator=config.curated(),
-            out=folder,
-            resume=started,
-            progress=silent if quiet or as_json else Bar(),
-            config={"data": config.data.model_dump(by_alias=True)},
-            **settings,
-        )
-    except KeyboardInterrupt:
-        print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
-        sys.exit(130)
+    with hold(folder):
+        started = (folder / CHECKPOINT / SETTINGS).exists()
+        if started and not resume:
+            raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
+        replace(folder / "config.json", config.to_json().encode())
+        try:
+            run = tacit.train(
+                federation,
+                config.method.method(),
+                privacy=config.promise(),
+                server=config.server_rule(),
+                curator=config.curated(),
+                out=folder,
+                resume=started,
+                progress=silent if quiet or as_json else Bar(),
+                config={"data": config.data.model_dump(by_alias=True)},
+                **settings,
+            )
+        except KeyboardInterrupt:
+            print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
+            sys.exit(130)
     show(run, folder, quiet=quiet, as_json=as_json)
 
 

@@ -26,9 +26,9 @@ def tune(
     """Choose settings by a random number of private runs; the promised ε covers the choice."""
     import tacit
     from tacit.config import check, merge, read
+    from tacit.files import replace
     from tacit.runtime.progress import Bar, silent
     from tacit.runtime.start import fresh_folder
-    from tacit.runtime.store import replace
 
     over = {
         "data": {"schema": None if schema is None else str(schema)},

@@ -7,7 +7,6 @@ names of the columns of `x`). Pickled content is refused: reading a pickle runs 
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from tacit.data.arrays import from_arrays
 from tacit.errors import TacitError
 from tacit.federation import Federation
+from tacit.files import reading
 
 NEEDED = ("x", "y", "tasks")
 
@@ -29,7 +29,10 @@ def from_npz(path: str | Path, **options: Any) -> Federation:
     if "names" in arrays:
         tasks = _named(tasks, arrays["names"], path)
     if "features" in arrays:
-        options.setdefault("features", [str(name) for name in arrays["features"]])
+        named = arrays["features"]
+        if named.ndim != 1:
+            raise TacitError(f"{path} has features of shape {named.shape}: give a name per column")
+        options.setdefault("features", [str(name) for name in named])
     return from_arrays(arrays["x"], arrays["y"], tasks, **{"source": path.name, **options})
 
 
@@ -52,26 +55,29 @@ def _call(needed: Sequence[str]) -> str:
 def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise TacitError(f"{path} does not exist or is a folder; pass the path of a .npz file")
-    try:
-        # Opened here, because np.load leaves a damaged archive open. A zip is checked for first:
-        # what is no archive, np.load takes for a pickle or a single array.
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise TacitError(f"{path} is no .npz file; save it with {_call(needed)}")
-            file.seek(0)
+    # Opened here, because np.load leaves a damaged archive open. A zip is checked for first: what
+    # is no archive, np.load takes for a pickle or a single array.
+    with reading(path, f"save it again with {_call(needed)}"), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise TacitError(f"{path} is no .npz file; save it with {_call(needed)}")
+        file.seek(0)
+        try:
             with np.load(file, allow_pickle=False) as archive:
-                return {key: archive[key] for key in archive.files}
-    except TacitError:
-        raise
-    except ValueError as error:
-        if "pickle" in str(error).lower():
+                found = {key: archive[key] for key in archive.files}
+        except ValueError as error:
+            if "pickle" not in str(error).lower():
+                raise
             raise TacitError(
                 f"{path} holds pickled objects, which are never read; save {', '.join(needed)} as "
                 "plain arrays of numbers or text (not dtype=object)"
             ) from None
-        raise TacitError(f"{path} cannot be read: {error}; save it again") from None
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise TacitError(f"{path} cannot be read: {error}; save it again") from None
+        strange = next((key for key, value in found.items() if type(value) is not np.ndarray), None)
+        if strange is not None:
+            raise ValueError(f"{strange} is no array")
+        for value in found.values():
+            if value.dtype.kind == "U":
+                value.tolist()  # text that is none is found here, not somewhere later
+        return found
 
 
 def _named(tasks: np.ndarray, names: np.ndarray, path: Path) -> np.ndarray:

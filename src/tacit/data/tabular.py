@@ -32,6 +32,7 @@ from tacit.data.split import SplitRule
 from tacit.data.targets import check_kind, encode
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
+from tacit.files import reading
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
@@ -191,12 +192,12 @@ def read_table(path: str | Path) -> Table:
 def _read_csv(text: str, path: Path) -> Table:
     if not text.strip():
         raise TacitError(f"{path} is empty; expected a header line and rows")
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
     header: list[str] | None = None
     rows: list[list[str]] = []
     numbers: list[int] = []
     begins = 1
     try:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
         for row in lines:
             if row and header is None:
                 header = [cell.strip() for cell in row]
@@ -227,7 +228,7 @@ def _read_csv(text: str, path: Path) -> Table:
 
 def _delimiter(text: str) -> str:
     """The one that cuts the header into most cells."""
-    header = next(line for line in io.StringIO(text) if line.strip())
+    header = next(line for line in io.StringIO(text, newline="") if line.strip())
     return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
 
 
@@ -239,19 +240,27 @@ def _read_parquet(path: Path) -> Table:
         raise TacitError(
             f"reading {path} needs pyarrow; install it with pip install 'tacit[data]'"
         ) from None
-    try:
+    with reading(path, "it is no Parquet file, or write it again"):
         arrow = pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise TacitError(f"{path} is no Parquet file that can be read: {reason}") from None
-    check_header(list(arrow.column_names), str(path))
-    if not arrow.num_rows:
-        raise TacitError(f"{path} has no rows; add rows")
-    table = Table()
-    for name in arrow.column_names:
-        table[name] = arrow.column(name).to_numpy()
+        check_header(list(arrow.column_names), str(path))
+        if not arrow.num_rows:
+            raise TacitError(f"{path} has no rows; add rows")
+        table = Table()
+        for name in arrow.column_names:
+            table[name] = arrow.column(name).to_numpy()
     table.source = path.name
     return table
+
+
+def plain_text(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: `=cmd|…` would be run by whoever opens it."""
+    if not cell.lstrip().startswith(("=", "+", "-", "@")) and not cell.startswith(("\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def write_predictions(
@@ -268,8 +277,8 @@ def write_predictions(
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow([schema.task, *columns])
+            writer.writerow(map(plain_text, (schema.task, *columns)))
             for task, value in zip(tasks, values.reshape(len(values), -1), strict=True):
-                writer.writerow([task, *(f"{number:.6g}" for number in value)])
+                writer.writerow([plain_text(task), *(f"{number:.6g}" for number in value)])
     except OSError as error:
         raise TacitError(f"{path} cannot be written: {error.strerror}") from error

@@ -19,6 +19,8 @@ IN_WORDS = {
     "add-remove": "any one task added or removed",
     "replace": "any one task's data replaced",
 }
+FEW_TASKS = 1e-3
+"""δ is never more than this, unless it is asked for."""
 BETWEEN = "protects nothing between clients"
 EXCHANGE = f"{BETWEEN}; the curator sees all models"
 """What the exchange promises."""
@@ -38,7 +40,10 @@ class Privacy:
     Parameters
     ----------
     epsilon, delta : the promise; `delta` defaults to 1 / (10 · tasks), so that even a mechanism
-        that exposed each task with probability δ would expose less than a tenth of a task
+        that exposed each task with probability δ would expose less than a tenth of a task, and to
+        1 / 1000 where tasks are few
+    large_delta : takes a `delta` above 1 / tasks, which is refused otherwise: whoever shows one
+        whole task, drawn at random, to everybody would keep such a promise
     noise : standard deviation of the noise on the sum of contributions, in units of the clip
     neighbours : "add-remove" (a task takes part or not) or "replace" (its data are others)
     sampling : "poisson" (secret cohorts), "in-turn" (cohorts of an exact size, along a public
@@ -50,6 +55,7 @@ class Privacy:
     noise: float | None = None
     neighbours: Neighbours = "add-remove"
     sampling: Sampling = "poisson"
+    large_delta: bool = False
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise is None):
@@ -64,7 +70,19 @@ class Privacy:
         check_sampling(self.sampling)
 
     def delta_for(self, tasks: int) -> float:
-        return self.delta if self.delta is not None else 1 / (10 * tasks)
+        if self.delta is None:
+            return min(FEW_TASKS, 1 / (10 * tasks))
+        if self.is_large(tasks) and not self.large_delta:
+            raise TacitError(
+                f"delta={self.delta:g} is more than 1 / tasks, {1 / tasks:.3g}: showing one whole "
+                "task to everybody would keep that promise; pass a smaller one, or leave it out "
+                "(large_delta=True, --large-delta, takes it as it is, and calls it not private)"
+            )
+        return self.delta
+
+    def is_large(self, tasks: int) -> bool:
+        """Whether δ alone could pay for a whole task."""
+        return self.delta is not None and self.delta * tasks > 1 + 1e-9
 
     def noise_multiplier(
         self,
@@ -247,6 +265,8 @@ def guarantee(
             leaks, refuted=refuted,
         )  # fmt: skip
     delta = privacy.delta_for(tasks)
+    if privacy.is_large(tasks):
+        leaks = (*leaks, f"δ is {tasks * delta:.3g} / tasks, which can be a whole task")
     total = spent(booked, delta, privacy.neighbours)
     # The score of a tuning has noise of its own; what is shown is the noise of the rounds.
     runs = [entry.mean for entry in booked if isinstance(entry, Repeated)]

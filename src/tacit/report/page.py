@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from tacit.errors import TacitError
+from tacit.files import make_folder, replace
 from tacit.report.svg import FONT, WIDE, svg
 
 # The policy stops a browser from running or fetching anything, should escaping ever fail.
@@ -180,10 +180,7 @@ def document(title: str, content: str, footer: str) -> str:
 
 def save(page: str, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Names with lone surrogates (undecodable bytes in a file) must not stop the report.
-        target.write_text(page, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TacitError(f"cannot write the report to {target}: {error.strerror}") from error
+    make_folder(target.parent)
+    # Names with lone surrogates (undecodable bytes in a file) must not stop the report.
+    replace(target, page.encode("utf-8", "replace"))
     return target

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.files import read_json, replace
 from tacit.privacy import Privacy, Release, Sampler, spent
 from tacit.privacy.accounting import B
 from tacit.privacy.guarantee import IN_WORDS, delta_up, epsilon_up
 from tacit.privacy.sampling import Neighbours
-from tacit.runtime.store import replace
 
 FILE = "audit.json"
 
@@ -120,14 +120,14 @@ class Audit:
     def save(self, folder: Path) -> None:
         """Into audit.json, in the place of an earlier attack of this kind, and into the report."""
         path = folder / FILE
-        before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        before = read_json(path, {}, "remove it") if path.is_file() else {}
         found = before | {self.attack: self.to_json()}
         replace(path, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False).encode())
         result = folder / "result.json"
         if result.is_file():
             from tacit.report.html import write_html
 
-            known = json.loads(result.read_text(encoding="utf-8"))
+            known = read_json(result, {"metrics": dict}, "run it again in another folder")
             write_html(known | {"audits": found}, folder / "report.html")
 
 

@@ -28,12 +28,14 @@ from torch.func import vmap
 
 from tacit.errors import TacitError
 from tacit.federation import ONE_OUTPUT, Federation
+from tacit.files import make_folder
 from tacit.local.batches import Batches, all_rows
 from tacit.local.chunks import chunks, slots_for, widths_of
 from tacit.methods.linear import ridge
 from tacit.privacy import Everyone, Guarantee, Ledger, Privacy, guarantee
 from tacit.privacy.gram import released_gram
 from tacit.randomness import Randomness
+from tacit.runtime.store import confirmed_ledger
 
 CHUNK = 256
 
@@ -83,8 +85,8 @@ def between_tasks(
     models = _models(federation)
     randomness = Randomness.of(seed)
     if out is not None:
-        Path(out).mkdir(parents=True, exist_ok=True)
-    ledger = Ledger.at(Path(out) / "ledger.jsonl" if out is not None else None)
+        make_folder(Path(out))
+    ledger = Ledger() if out is None else confirmed_ledger(Path(out))
     matrix, spread = models @ models.T, 0.0
     if privacy is not None:
         matrix, spread = released_gram(models, clip, privacy, ledger, randomness)

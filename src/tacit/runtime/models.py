@@ -26,6 +26,7 @@ from tacit.errors import TacitError
 from tacit.families import expected_count
 from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
+from tacit.files import create, make_folder, reading, replace, writing
 from tacit.heads import Heads
 from tacit.local.flat import FlatModel
 from tacit.methods.base import Board
@@ -34,7 +35,6 @@ from tacit.metrics import original_units
 from tacit.models import MODELS
 from tacit.runtime import evaluate
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import replace
 
 ROWS_AT_ONCE = 65536
 MODEL_BYTES = 256 << 20
@@ -59,7 +59,7 @@ def write_models(
     name: str,
 ) -> None:
     """The models of these tasks, what is public, and how rows are read; `name` is the model's."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tasks, step = len(federation), max(1, (64 << 20) // (4 * model.size))
     spans = (torch.arange(tasks, device=model.start.device)).split(step)
     named = (model.named(*personal(span)) for span in spans)
@@ -105,7 +105,7 @@ def _write_stacked(path: Path, tasks: int, chunks: Any) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
+    with writing(path), open(create(temporary), "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + offset)
     done = 0
@@ -136,15 +136,22 @@ class SavedModels:
         place = Path(folder) / "models" if (Path(folder) / "models").is_dir() else Path(folder)
         if not (place / "about.json").exists():
             raise TacitError(f"{folder} holds no models: give the folder that `--out` named")
+        with reading(place, "put it back from a backup, or train again"):
+            return cls._read(place, model)
+
+    @classmethod
+    def _read(cls, place: Path, model: nn.Module | None) -> SavedModels:
         about = json.loads((place / "about.json").read_text(encoding="utf-8"))
         scaling = safetensors.torch.load_file(place / "scaling.safetensors")
+        parameters = safetensors.torch.load_file(place / "personal.safetensors")
+        tasks, shape = about["tasks"], about["input_shape"]
         target = None
         if "y.shift" in scaling:
             target = TargetScale(scaling.pop("y.shift"), scaling.pop("y.scale"))
-        empty = torch.zeros(0, *about["input_shape"])
-        nothing = Rows(empty, torch.zeros(0), torch.zeros(len(about["tasks"]) + 1).long())
+        empty = torch.zeros(0, *shape)
+        nothing = Rows(empty, torch.zeros(0), torch.zeros(len(tasks) + 1).long())
         federation = Federation(
-            about["tasks"], about["kind"], about["outputs"], nothing, nothing, nothing,
+            tasks, about["kind"], about["outputs"], nothing, nothing, nothing,
             tuple(about["features"]), tuple(about["labels"]), target,
             preprocessing=Preprocessing.from_tensors(scaling) if scaling else None,
             schema=Schema.from_json(about["schema"]) if about["schema"] else None,
@@ -153,10 +160,15 @@ class SavedModels:
         )  # fmt: skip
         if model is None:
             if about["model"] not in MODELS:
-                raise TacitError(f"the run used a model of its own ({about['model']}): pass it too")
+                raise TacitError(
+                    f"the run used a model of its own ({about['model']!r}): pass it too"
+                )
+            with torch.device("meta"):  # takes no memory, whatever sizes the file names
+                _check_fits(MODELS[about["model"]](federation), parameters, len(tasks))
             model = MODELS[about["model"]](federation)
         flat = FlatModel(model, federation.kind)
-        return cls(federation, flat, safetensors.torch.load_file(place / "personal.safetensors"))
+        _check_fits(model, parameters, len(tasks))
+        return cls(federation, flat, parameters)
 
     def _personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         rows = {name: value[tasks] for name, value in self.parameters.items()}
@@ -164,6 +176,16 @@ class SavedModels:
 
     def predict(self, x: Any, tasks: Any) -> np.ndarray:
         return predict(self.federation, self.model, self._personal, x, tasks)
+
+
+def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) -> None:
+    """The stacked parameters of all tasks are those of this model."""
+    own = (*model.named_parameters(), *model.named_buffers())
+    wanted = {name: (tasks, *value.shape) for name, value in own}
+    found = {name: tuple(value.shape) for name, value in parameters.items()}
+    wrong = next((name for name in wanted | found if wanted.get(name) != found.get(name)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong} is {found.get(wrong)}, expected {wanted.get(wrong)}")
 
 
 def predict(

@@ -30,7 +30,7 @@ from tacit.runtime.curator import curator_of
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.rehearse import first_board
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import Store
+from tacit.runtime.store import CHECKPOINT, Store, confirmed_ledger
 from tacit.runtime.votes import Votes
 from tacit.secure.settings import Secure
 
@@ -73,7 +73,7 @@ def prepare(
         channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
         channel.printed = method.printed(rounds, privacy.epsilon or math.inf, delta)
-        channel.ledger = Ledger.at(folder / "ledger.jsonl" if folder is not None else None)
+        channel.ledger = Ledger() if folder is None else confirmed_ledger(folder)
         if channel.printed is None:
             votes = Votes.of(method, federation)
             own = method.weights(votes.rounds_after(rounds), tasks)
@@ -94,7 +94,7 @@ def prepare(
     if isinstance(method, RelatedMethod) and channel.relation is not None:
         board = method.read(board, channel.relation.places[0])
     state = method.state(model, board)
-    place = None if folder is None else folder / "checkpoint"
+    place = None if folder is None else folder / CHECKPOINT
     states = Store(tasks, state, place=store, folder=place, device=device)
     parts = (federation, method, model, channel, states, rounds, randomness, device)
     if engine is not None:

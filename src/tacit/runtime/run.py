@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tacit import metrics
 from tacit.effects import Effects, effects_of
 from tacit.federation import Federation, Part
+from tacit.files import make_folder, replace
 from tacit.heads import PUBLIC
 from tacit.inference import MixedSummary, summary
 from tacit.methods import Mixed
@@ -23,7 +24,6 @@ from tacit.runtime.exchange import Exchange
 from tacit.runtime.models import predict, save_models
 from tacit.runtime.personalise import Personalised
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import replace
 
 
 @dataclass
@@ -203,7 +203,7 @@ class Run:
     def save(self, folder: str | Path) -> None:
         """result.json, models/ and report.html."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         save_models(self.simulation, self.models, self.config, folder / "models")
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
         replace(folder / "result.json", text.encode())

@@ -19,6 +19,7 @@ from torch.func import vmap
 
 from tacit import metrics
 from tacit.federation import Federation, Part, Rows
+from tacit.files import reading
 from tacit.local.batches import Batches, all_rows, draw
 from tacit.local.chunks import SLOTS, Chunk, chunks, slots_for, widths_of
 from tacit.local.dropout import own_chance
@@ -34,7 +35,7 @@ from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, first_board, heads_of
 from tacit.runtime.stopping import ASTRAY, astray, no_better_for
-from tacit.runtime.store import Store
+from tacit.runtime.store import REMEDY, Store
 from tacit.runtime.votes import Votes
 
 CURVE_POINTS = 20
@@ -216,21 +217,29 @@ class Simulation:
             "dropped": self.channel.dropped,
             "clip": self.channel.clip if math.isfinite(self.channel.clip) else None,
             "diverged": self.diverged.nonzero().squeeze(1).tolist(),
+            "ledger": self.channel.ledger.mark,
         }
 
     def resume(self) -> None:
         """Go on from the last saved round of the store's folder, if there is one."""
         found = self.store.reopen()
-        if found is not None:
-            board, notes = found
+        if found is None:
+            return
+        board, notes = found
+        with reading(self.store.journal, REMEDY):
+            if board.round > self.rounds:
+                raise ValueError(f"its round is {board.round} of {self.rounds}")
             # In the order of before: what was traced takes tensors by position.
-            ordered = {name: board[name] for name in self.board.tensors}
+            ordered = {
+                name: _alike(name, board[name], now) for name, now in self.board.tensors.items()
+            }
             self.board = Board(ordered, board.round).to(self.device)
             self._restore(board.tensors)
             self._in_units()
-            self.curve, self.channel.dropped = notes["curve"], notes["dropped"]
-            self.channel.clip = math.inf if notes["clip"] is None else notes["clip"]
-            self.diverged[notes.get("diverged", [])] = True
+            self.curve = [{**point, "round": int(point["round"])} for point in notes["curve"]]
+            self.channel.dropped = int(notes["dropped"])
+            self.channel.clip = math.inf if notes["clip"] is None else float(notes["clip"])
+            self.diverged[notes["diverged"]] = True
             self._remember(notes)
 
     def _remember(self, notes: dict[str, Any]) -> None:
@@ -482,6 +491,13 @@ class Simulation:
                 "epsilon": epsilon(self.channel.ledger.before(self.board.round)),
             }
         )
+
+
+def _alike(name: str, kept: Tensor, now: Tensor) -> Tensor:
+    """What a checkpoint has in the place of this tensor, if it can be that."""
+    if kept.shape != now.shape or kept.dtype != now.dtype:
+        raise ValueError(f"its {name} is {kept.dtype} {tuple(kept.shape)}")
+    return kept
 
 
 def chunk_bytes(device: torch.device) -> int:

@@ -35,6 +35,8 @@ def check(
         raise TacitError(f"rounds={rounds!r}: at least 1 is needed")
     if len(federation) < 2:
         raise TacitError("there is only one task, so there is nobody to learn from")
+    if privacy is not None:
+        privacy.delta_for(len(federation))  # refuses one that says nothing
     if patience is not None and patience < 1:
         raise TacitError(f"patience={patience!r}: at least 1 is needed")
     if patience is not None and privacy is not None and isinstance(method, OnBillboard):

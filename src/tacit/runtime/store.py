@@ -22,9 +22,17 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from tacit.errors import TacitError
+from tacit.files import make_folder, reading, replace, writing
 from tacit.methods.base import Board, State
+from tacit.privacy.ledger import Ledger
 
+LEDGER, CHECKPOINT = "ledger.jsonl", "checkpoint"
 TABLE, JOURNAL = "states.bin", "journal.safetensors"
+REMEDY = (
+    "put the whole folder of the run back from a backup; without one, count all that its ledger "
+    "has as spent, and begin again in another folder"
+)
 
 
 class Store:
@@ -48,10 +56,8 @@ class Store:
         shape = (tasks, 1 + sum(self._columns.values()))
         self._file: np.memmap | None = None
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / TABLE
-            mode = "r+" if path.exists() else "w+"
-            self._file = np.memmap(path, dtype=np.float32, mode=mode, shape=shape)
+            make_folder(folder)
+            self._file = _mapped(folder / TABLE, shape, begun=(folder / JOURNAL).exists())
         if self._on_disk:
             assert self._file is not None
             self._rows = torch.from_numpy(self._file)
@@ -59,6 +65,12 @@ class Store:
             self._rows = torch.zeros(shape, device=device)
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._unsaved: list[Tensor] = []
+
+    @property
+    def journal(self) -> Path:
+        """Where the last saved round is."""
+        assert self._folder is not None
+        return self._folder / JOURNAL
 
     def take(self, tasks: Tensor, fresh: State) -> State:
         """States of these tasks, stacked; a task that never took part gets a fresh one."""
@@ -114,15 +126,19 @@ class Store:
 
     def reopen(self) -> tuple[Board, dict[str, Any]] | None:
         """Finish what a crash interrupted; returns the last saved board and notes, if any."""
-        assert self._folder is not None and self._file is not None
-        path = self._folder / JOURNAL
+        assert self._file is not None
+        path = self.journal
         if not path.exists():
             return None
-        with safe_open(path, framework="pt") as file:
-            notes = json.loads(file.metadata()["notes"])
+        with reading(path, REMEDY), safe_open(path, framework="pt") as file:
+            notes = _notes(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        tasks, rows = tensors.pop("tasks"), tensors.pop("rows")
-        self._file[tasks.numpy()] = rows.numpy()
+            tasks, rows = tensors.pop("tasks"), tensors.pop("rows")
+            if rows.shape != (len(tasks), self._file.shape[1]) or rows.dtype != torch.float32:
+                raise ValueError(f"its rows are {rows.dtype} {tuple(rows.shape)}")
+            if len(tasks) and not 0 <= int(tasks.min()) <= int(tasks.max()) < len(self._file):
+                raise ValueError("it names tasks that there are not")
+            self._file[tasks.numpy()] = rows.numpy()
         if not self._on_disk:
             self._rows.copy_(torch.from_numpy(np.asarray(self._file)))
         values = {name.removeprefix("board."): value for name, value in tensors.items()}
@@ -131,7 +147,7 @@ class Store:
     def _journal(
         self, changes: list[tuple[Tensor, Tensor]], board: Board, notes: dict[str, Any]
     ) -> None:
-        assert self._folder is not None and self._file is not None
+        assert self._file is not None
         self._file.flush()  # the table must hold the last journal before it is replaced
         width = self._rows.shape[1]
         empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
@@ -141,19 +157,41 @@ class Store:
         tensors["tasks"] = torch.cat([empty[0], *(tasks.cpu() for tasks, _ in changes)])
         tensors["rows"] = torch.cat([empty[1], *(rows.cpu() for _, rows in changes)])
         metadata = {"notes": json.dumps({"round": board.round, **notes})}
-        replace(self._folder / JOURNAL, safetensors.torch.save(tensors, metadata))
+        replace(self.journal, safetensors.torch.save(tensors, metadata))
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a whole file so that a crash leaves either the old one or the new one."""
-    temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+def _mapped(path: Path, shape: tuple[int, int], *, begun: bool) -> np.memmap:
+    """The table in its file, which must be as long as the run left it, once the run has begun."""
+    size, flags = 4 * shape[0] * shape[1], os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with writing(path), open(os.open(path, flags, 0o600), "r+b") as file:
+        there = os.fstat(file.fileno()).st_size
+        if not begun:  # what lies there is of a run that never began
+            os.ftruncate(file.fileno(), 0)
+        elif there != size:
+            raise TacitError(f"{path} has {there} bytes, but {size} are needed; {REMEDY}")
+        return np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
+
+
+def saved_notes(folder: Path) -> dict[str, Any] | None:
+    """What was noted with the last saved round of this folder; None before the first."""
+    path = folder / JOURNAL
+    if not path.exists():
+        return None
+    with reading(path, REMEDY), safe_open(path, framework="pt") as file:
+        return _notes(file)
+
+
+def confirmed_ledger(folder: Path) -> Ledger:
+    """The ledger of a run's folder, which must be all that its checkpoint was saved with."""
+    ledger = Ledger.at(folder / LEDGER)
+    notes = saved_notes(folder / CHECKPOINT)
+    if notes is not None:
+        ledger.confirm(notes.get("ledger"), folder / CHECKPOINT / JOURNAL)
+    return ledger
+
+
+def _notes(file: Any) -> dict[str, Any]:
+    notes = json.loads(file.metadata()["notes"])
+    if type(notes["round"]) is not int or notes["round"] < 0:
+        raise ValueError(f"its round is {notes['round']!r}")
+    return notes

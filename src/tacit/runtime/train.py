@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -16,6 +17,7 @@ from torch import nn
 
 from tacit.errors import TacitError
 from tacit.federation import Federation
+from tacit.files import hold, read_json, replace
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
 from tacit.methods import AUTO, ExchangeMethod, Method, OnBillboard, Server
@@ -41,7 +43,7 @@ from tacit.runtime.start import (
     name_of,
     progress_of,
 )
-from tacit.runtime.store import replace
+from tacit.runtime.store import CHECKPOINT, REMEDY
 from tacit.secure.settings import Secure
 
 SETTINGS = "settings.json"
@@ -130,42 +132,45 @@ def train(
     settings |= {"curator": curator.to_json()} if curator else {}
     settings |= {"engine": engine} if engine != SIMULATE else {}
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
-    key = _key_of(folder, settings | fingerprint, resume)
-    randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
-    made = model_of(model, federation, randomness.key("model", 0)).to(compute)
-    sampler = _sampler(method, privacy, cohort, len(federation))
-    progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
-    simulation = prepare(
-        federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
-        store=store, folder=folder, server=server, attendance=attendance,
-        curator=curator,
-    )  # fmt: skip
-    if folder is not None and resume:
-        simulation.resume()
-    elif folder is not None:  # only now: a run that could not start leaves its folder free
-        content = {"settings": settings | fingerprint, "key": randomness.run_key}
-        replace(folder / "checkpoint" / SETTINGS, json.dumps(content, indent=2).encode())
-    if engine == FLOWER:
-        from tacit.runtime.flower.simulation import run_on_flower  # needs tacit[ray]
-        from tacit.runtime.silos.terms import terms_of
-
-        terms = terms_of(
-            federation, method, model=model_name(model) or "", rounds=rounds, cohort=cohort,
-            privacy=privacy, server=server, seed=seed,
+    if folder is not None and resume and not (folder / CHECKPOINT / SETTINGS).exists():
+        raise TacitError(f"{folder} holds no run to resume")
+    with contextlib.nullcontext() if folder is None else hold(folder):
+        key = _key_of(folder, settings | fingerprint, resume)
+        randomness = Randomness.of(seed) if key is None else Randomness(seed, key)
+        made = model_of(model, federation, randomness.key("model", 0)).to(compute)
+        sampler = _sampler(method, privacy, cohort, len(federation))
+        progress.say("calibrating the noise" if privacy and privacy.epsilon else "preparing")
+        simulation = prepare(
+            federation.to(compute), method, made, privacy, sampler, rounds, randomness, compute,
+            store=store, folder=folder, server=server, attendance=attendance,
+            curator=curator,
         )  # fmt: skip
-        run_on_flower(simulation, terms, folder, randomness.run_key, progress)
-    else:
-        with progress.rounds(type(method).__name__, rounds) as on_round:
-            simulation.run(
-                patience=patience,
-                epsilon=epsilon_so_far(simulation, privacy, rounds),
-                on_round=on_round,
-            )
-    return finish(
-        simulation, privacy, sampler, settings,
-        personalise=personalise, baselines=baselines, folder=folder, progress=progress,
-        timing=lambda: _timing(started, simulation), on_disk=store == "disk", curator=curator,
-    )  # fmt: skip
+        if folder is not None and resume:
+            simulation.resume()
+        elif folder is not None:  # only now: a run that could not start leaves its folder free
+            content = {"settings": settings | fingerprint, "key": randomness.run_key}
+            replace(folder / CHECKPOINT / SETTINGS, json.dumps(content, indent=2).encode())
+        if engine == FLOWER:
+            from tacit.runtime.flower.simulation import run_on_flower  # needs tacit[ray]
+            from tacit.runtime.silos.terms import terms_of
+
+            terms = terms_of(
+                federation, method, model=model_name(model) or "", rounds=rounds, cohort=cohort,
+                privacy=privacy, server=server, seed=seed,
+            )  # fmt: skip
+            run_on_flower(simulation, terms, folder, randomness.run_key, progress)
+        else:
+            with progress.rounds(type(method).__name__, rounds) as on_round:
+                simulation.run(
+                    patience=patience,
+                    epsilon=epsilon_so_far(simulation, privacy, rounds),
+                    on_round=on_round,
+                )
+        return finish(
+            simulation, privacy, sampler, settings,
+            personalise=personalise, baselines=baselines, folder=folder, progress=progress,
+            timing=lambda: _timing(started, simulation), on_disk=store == "disk", curator=curator,
+        )  # fmt: skip
 
 
 def epsilon_so_far(
@@ -221,17 +226,15 @@ def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int 
     """
     if folder is None:
         return None
-    path = folder / "checkpoint" / SETTINGS
+    path = folder / CHECKPOINT / SETTINGS
     if not path.exists():
-        if resume:
-            raise TacitError(f"{folder} holds no run to resume")
         return None
     if not resume:
         raise TacitError(
             f"{folder} already holds a run: pass resume=True (--resume {folder}) to go on with it, "
             "or choose another folder"
         )
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path, {"settings": dict, "key": int}, REMEDY)
     before, now = content["settings"], json.loads(json.dumps(settings))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if changed:

@@ -22,6 +22,7 @@ from torch import nn
 from tacit import metrics
 from tacit.errors import TacitError
 from tacit.federation import NUMBERS, Federation
+from tacit.files import hold, make_folder, replace
 from tacit.local.flat import ModelFactory
 from tacit.local.recipes import Personalise
 from tacit.methods import Method, OnBillboard, Server
@@ -44,7 +45,7 @@ from tacit.runtime.start import (
     name_of,
     progress_of,
 )
-from tacit.runtime.store import replace
+from tacit.runtime.store import CHECKPOINT, LEDGER
 from tacit.runtime.train import SETTINGS, train
 
 Search = Mapping[str, list[Any] | tuple[float, float]]
@@ -126,7 +127,11 @@ def tune(
         noise = smallest_noise(cost, privacy.epsilon, delta, rounds)
     booked, score = plan(noise)
     paid = Prepaid(
-        noise=noise, delta=delta, neighbours=privacy.neighbours, sampling=privacy.sampling
+        noise=noise,
+        delta=delta,
+        neighbours=privacy.neighbours,
+        sampling=privacy.sampling,
+        large_delta=privacy.large_delta,
     )
     about = {"search": space.words(), "expected_runs": expected_runs}
     ledger, folder = _open(out, f"{name_of(method)}-tuned", seed, about)
@@ -313,16 +318,17 @@ def _open(
     if out is None:
         return Ledger(), None
     folder = Path(out)
-    settings = folder / "checkpoint" / SETTINGS
-    if settings.exists() or (folder / "ledger.jsonl").exists():
-        raise TacitError(
-            f"{folder} already holds a run, or a tuning that was cut off and is spent: choose "
-            "another folder, and add up what both cost"
-        )
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    # So that `train` keeps out of this folder as well.
-    replace(settings, json.dumps({"settings": {"tuning": about}, "key": 0}, indent=2).encode())
-    return Ledger.at(folder / "ledger.jsonl"), folder
+    settings = folder / CHECKPOINT / SETTINGS
+    with hold(folder):
+        if settings.exists() or (folder / LEDGER).exists():
+            raise TacitError(
+                f"{folder} already holds a run, or a tuning that was cut off and is spent: choose "
+                "another folder, and add up what both cost"
+            )
+        make_folder(settings.parent)
+        # So that `train` keeps out of this folder as well, from now on.
+        replace(settings, json.dumps({"settings": {"tuning": about}, "key": 0}, indent=2).encode())
+    return Ledger.at(folder / LEDGER), folder
 
 
 def _number(value: Any) -> bool:

@@ -20,7 +20,7 @@ from tacit.runtime.silos.terms import Terms, terms_of
 from tests.conftest import arrays
 from tests.runtime.silos.direct import Direct, own_of
 
-AGREED = tacit.Privacy(noise=2.0)
+AGREED = tacit.Privacy(noise=2.0, delta=1 / 30)
 
 
 def federation_of(tasks: int = 3) -> Federation:

@@ -10,6 +10,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from tacit.errors import TacitError
+from tacit.files import hold
 from tacit.runtime.flower.app import made_server_app
 from tacit.runtime.flower.asking import FlowerSilos
 from tacit.runtime.flower.limits import Strangers
@@ -62,6 +63,6 @@ def run_coordinator(
             )
         )
 
-    with link.running():
+    with hold(folder), link.running():
         link.run(made_server_app(rounds))
     return done[0]

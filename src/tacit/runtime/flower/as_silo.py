@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flwr.app import Context
 
+from tacit.files import close_folder, hold
 from tacit.runtime.flower.app import made_client_app
 from tacit.runtime.flower.node import Node
 from tacit.runtime.progress import Progress, silent
@@ -22,7 +23,13 @@ def run_silo(
 ) -> None:
     """Answer the coordinator until stopped; with `once`, until a run is over."""
     site = Site.opened(folder, say)
-    silo = site.silo
+    close_folder(folder)
+    with hold(folder):
+        _answer(site, once, say, progress)
+
+
+def _answer(site: Site, once: bool, say: Say, progress: Progress) -> None:
+    folder, silo = site.folder, site.silo
     if site.unsettled:  # the last run was over, but the silo was stopped before its own step
         site.personalise(progress)
         if once:

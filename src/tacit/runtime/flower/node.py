@@ -53,7 +53,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from tacit.errors import TacitError
-from tacit.runtime.store import replace
+from tacit.files import replace
 
 SOONEST, LATEST, SLOWER = 0.05, 1.0, 1.3
 """Seconds between looks for work: soon after the last, then ever less often."""

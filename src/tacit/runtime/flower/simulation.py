@@ -27,17 +27,18 @@ from flwr.serverapp import Grid
 from flwr.simulation import run_simulation
 
 from tacit.errors import TacitError
+from tacit.files import make_folder
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.flower.app import made_server_app
 from tacit.runtime.flower.records import packed, unpacked
 from tacit.runtime.flower.virtual import TASK, folder_of, hand_out, virtual_silos
 from tacit.runtime.progress import Progress
-from tacit.runtime.silos.account import LEDGER
 from tacit.runtime.silos.conduct import Conducted, begun, conduct
 from tacit.runtime.silos.diary import LOG
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.simulate import Simulation
+from tacit.runtime.store import LEDGER
 from tacit.runtime.train import epsilon_so_far
 
 SILENCE = 1800.0
@@ -52,7 +53,7 @@ def run_on_flower(
     """Run all rounds that are left in `folder`, and bring what they end with into `simulation`."""
     with _place(folder) as place:
         coordinator = place / "coordinator"
-        coordinator.mkdir(exist_ok=True)
+        make_folder(coordinator)
         if folder is not None and not (coordinator / LEDGER).is_symlink():
             # One ledger: what is booked is in the run's own folder before anything is released.
             (coordinator / LEDGER).symlink_to(Path("..", "..", LEDGER))
@@ -71,7 +72,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
             yield Path(made)
     else:
         place = folder.absolute() / "flower"
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         yield place
 
 

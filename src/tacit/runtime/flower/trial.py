@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tacit.errors import TacitError
+from tacit.files import copy, replace
 from tacit.runtime.silos.agreement import Agreement
 from tacit.runtime.silos.keys import make_keys
 from tacit.runtime.silos.site import AGREED, SETTINGS, write_settings
@@ -44,11 +44,11 @@ class Trial:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         make_keys(folder, self.silos)
         for name in (COORDINATOR, *self.silos):
-            (folder / name / AGREED).write_text(consortium, encoding="utf-8")
+            replace(folder / name / AGREED, consortium.encode())
         self.terms = Agreement.read(folder / COORDINATOR / AGREED).terms
         for name, table in tables.items():
             if not (folder / name / SETTINGS).exists():
-                shutil.copyfile(table, folder / name / f"table{table.suffix}")
+                copy(table, folder / name / f"table{table.suffix}")
                 write_settings(
                     folder / name, name=name, data=f"table{table.suffix}",
                     coordinator=f"127.0.0.1:{self.port}",

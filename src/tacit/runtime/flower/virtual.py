@@ -16,12 +16,12 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from tacit.federation import PARTS, Federation
+from tacit.files import make_folder, replace
 from tacit.runtime.flower.app import made_client_app
 from tacit.runtime.silos.diary import LOG
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.silo import Silo
 from tacit.runtime.silos.terms import Own, Terms
-from tacit.runtime.store import replace
 
 ROWS, TERMS, TASK = "rows.safetensors", "terms.json", "task"
 KEPT = 256
@@ -38,7 +38,7 @@ def hand_out(federation: Federation, terms: Terms, place: Path) -> None:
         return
     for task in range(len(terms.silos)):
         folder, tensors = folder_of(place, task), {}
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for part in PARTS:
             x, y = federation.part(part).of(task)
             tensors |= {f"{part}.x": x.contiguous(), f"{part}.y": y.contiguous()}

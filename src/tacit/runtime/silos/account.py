@@ -37,8 +37,8 @@ from tacit.privacy import Booked, Ledger, Privacy, Release, spent
 from tacit.privacy.accounting import affordable, growth
 from tacit.privacy.guarantee import epsilon_up
 from tacit.runtime.silos.guard import Refused
+from tacit.runtime.store import confirmed_ledger
 
-LEDGER = "ledger.jsonl"
 EXTRA = -1
 """The round of releases beside the rounds."""
 
@@ -68,7 +68,7 @@ class Account:
 
     def pay(self, release: int, **details: Any) -> None:
         """Book all releases of this run up to this one; refuses what the budget does not allow."""
-        self._reread()
+        self.ledger.catch_up()  # several processes may work for one silo in turn
         room = self._room()
         if release >= room:
             raise Refused(
@@ -81,7 +81,7 @@ class Account:
 
     def pay_more(self, release: Release, most: int) -> None:
         """Book a release beside those of the rounds, if the plan and the budget allow it."""
-        self._reread()
+        self.ledger.catch_up()
         if len(self.ledger) - self.booked >= most:
             raise Refused(f"a round was asked for once more, and {most} such retries were agreed")
         total = self._elsewhere() + self.ledger.releases()
@@ -98,7 +98,7 @@ class Account:
         """Releases of all other runs, as of now."""
         found: Counter[Booked] = Counter()
         for path in self._others():
-            found.update(Ledger.at(path).releases())
+            found.update(confirmed_ledger(path).releases())
         return found
 
     def _room(self) -> int:
@@ -112,11 +112,6 @@ class Account:
             )  # fmt: skip
             self._counted = elsewhere, extra, booked + more
         return self._counted[2]
-
-    def _reread(self) -> None:
-        """Another process may have booked since, where several work for one silo in turn."""
-        if self.ledger.path is not None:
-            vars(self.ledger).update(vars(Ledger.at(self.ledger.path)))
 
     def so_far(self) -> str:
         """What this run has spent, quickly, for a line of the log."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import safetensors.torch
 
 from tacit.errors import TacitError
+from tacit.files import make_folder, read_json, replace
 from tacit.heads import PUBLIC
 from tacit.methods import ExchangeMethod
 from tacit.methods.server import HIDDEN
@@ -36,9 +37,9 @@ from tacit.runtime.silos.coordinator import (
 )
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.terms import Terms, agreed_noise
-from tacit.runtime.silos.work import CPU, RUN
+from tacit.runtime.silos.work import BEGUN, CPU, RUN
 from tacit.runtime.start import check, model_of
-from tacit.runtime.store import replace
+from tacit.runtime.store import REMEDY
 from tacit.runtime.train import epsilon_so_far
 from tacit.secure.settings import Secure
 
@@ -89,7 +90,7 @@ def conduct(
     `servers` says where the servers on shares are, if the terms agree on some. With `one_owner` all
     silos are of one party, from whom no cohort has to be hidden.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     diary = Diary(folder, also)
     start = begun(terms, folder)
     asking = Asking(terms, start["run"], start["noise"], silos, folder, diary, one_owner)
@@ -127,7 +128,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
     """
     path = folder / RUN
     if path.exists():
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = read_json(path, {"run": str, **BEGUN}, REMEDY)
         if known["terms"] != terms.digest:
             raise TacitError(
                 f"{folder} holds a run under other terms: finish it with those, or give another "
@@ -206,7 +207,7 @@ def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
 def _result(folder: Path) -> dict[str, Any]:
     """What this run left when it was over before: it is neither handed out nor released again."""
     path = folder / RESULT
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return read_json(path, {"finished": list}, REMEDY) if path.exists() else {}
 
 
 def _scores(simulation: Coordinated | CoordinatedExchange, diary: Diary) -> dict[str, float] | None:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.files import read_json, reading, replace
 from tacit.methods import Board, FedMTL
 from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
@@ -31,12 +32,15 @@ from tacit.runtime.silos.scores import released_scores
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.silos.work import SCORES
 from tacit.runtime.simulate import Public, Simulation
-from tacit.runtime.store import replace
 
 if TYPE_CHECKING:
     from tacit.runtime.silos.servers import Together
 
 COHORT = "cohort.json"
+LOST_COHORT = (
+    "put it back from a backup, because who was drawn must not be drawn anew; without one, count "
+    "all that the ledger beside it has as spent, and begin again in another folder"
+)
 
 
 class Silos(Protocol):
@@ -180,9 +184,15 @@ class _Coordinating(Simulation):
         """Drawn once for each round: asking other silos after a crash would change the sampling."""
         path = self.asking.folder / COHORT
         if path.exists():
-            known = json.loads(path.read_text(encoding="utf-8"))
+            known = read_json(path, {"round": int, "tasks": list}, LOST_COHORT)
+            with reading(path, LOST_COHORT):
+                tasks = torch.tensor(known["tasks"], dtype=torch.int64)
+                if not torch.equal(tasks, tasks.unique()) or bool(
+                    ((tasks < 0) | (tasks >= len(self.federation))).any()
+                ):
+                    raise ValueError(f"its tasks are {known['tasks']}")
             if known["round"] == round:
-                return torch.tensor(known["tasks"], dtype=torch.int64)
+                return tasks
         cohort = super()._cohort(round)
         replace(path, json.dumps({"round": round, "tasks": cohort.tolist()}).encode())
         return cohort

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.files import append
+
 LOG = "log.txt"
 
 
@@ -24,8 +26,7 @@ class Diary:
         if self.folder is None:
             return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        with (self.folder / LOG).open("a", encoding="utf-8") as file:
-            file.write(f"{stamp}  {line}\n")
+        append(self.folder / LOG, f"{stamp}  {line}\n")
 
 
 def _tame(line: str) -> str:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tacit.errors import TacitError
+from tacit.files import make_folder, replace
 from tacit.secure.certificates import authority_of, check_name, issued, write_secret
 from tacit.secure.job import COORDINATOR
 
@@ -44,11 +45,11 @@ def make_keys(folder: Path, silos: Sequence[str], hosts: Sequence[str] = ()) -> 
     wanted = dict.fromkeys((*HERE, *hosts))  # in order, each once
     addresses = [_address(host) for host in wanted]
     before = set(folder.rglob("*"))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     authority, signer = authority_of(folder)
     trusted = (folder / "ca.pem").read_bytes()
     coordinator = folder / COORDINATOR
-    _folder(coordinator / "keys")
+    make_folder(coordinator / "keys")
     _put(coordinator / "ca.pem", trusted)
     certificate, key = coordinator / "server.pem", coordinator / "server.key"
     if certificate.exists() and key.exists():
@@ -62,7 +63,7 @@ def make_keys(folder: Path, silos: Sequence[str], hosts: Sequence[str] = ()) -> 
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH]
         made, secret = issued(COORDINATOR, addresses, purposes, authority, signer)
         write_secret(key, secret)
-        certificate.write_bytes(made)
+        replace(certificate, made)
     for silo in silos:
         make_node_key(folder / silo)
         _put(folder / silo / "ca.pem", trusted)
@@ -72,7 +73,7 @@ def make_keys(folder: Path, silos: Sequence[str], hosts: Sequence[str] = ()) -> 
 
 def make_node_key(folder: Path) -> Path:
     """A silo's pair of keys, unless it is there; returns the public one, to be handed out."""
-    _folder(folder)
+    make_folder(folder)
     private, public = folder / "node.key", folder / "node.pub"
     if not private.exists():
         if public.exists():
@@ -130,15 +131,10 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _folder(path: Path) -> None:
-    for folder in (path.parent, path):  # `mode` is for the last one only
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def _put(path: Path, content: bytes) -> None:
     """Write it, or make sure that it is what is there."""
     if not path.exists():
-        path.write_bytes(content)
+        replace(path, content)
     elif path.read_bytes() != content:
         raise TacitError(
             f"{path} belongs to other keys than those beside it: remove it to have it made again, "

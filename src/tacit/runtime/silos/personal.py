@@ -20,6 +20,7 @@ from tacit.data.cells import Table
 from tacit.effects import effects_of
 from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
+from tacit.files import replace
 from tacit.heads import PUBLIC, Heads
 from tacit.local.recipes import Personalise
 from tacit.methods import Mixed
@@ -32,7 +33,6 @@ from tacit.runtime.silos.terms import Own
 from tacit.runtime.silos.trust import what_leaves
 from tacit.runtime.silos.work import Work
 from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import replace
 
 MODEL, REPORT = "model", "report.json"
 

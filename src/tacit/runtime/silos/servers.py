@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.errors import TacitError
+from tacit.files import replace
 from tacit.grid import Grid
 from tacit.methods import FedMTL, OnBillboard
 from tacit.privacy.curator import Curated
 from tacit.runtime.on_shares import fedmtl_settings
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.terms import Terms, agreed_noise
-from tacit.runtime.store import replace
 from tacit.secure.addresses import Addresses
 from tacit.secure.allowed import Allowed
 from tacit.secure.curator import SealedSum, curated

@@ -28,13 +28,13 @@ import numpy as np
 import torch
 
 from tacit.errors import TacitError
+from tacit.files import replace
 from tacit.methods import FedMTL
 from tacit.runtime.on_shares import OnShares
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.messages import Request
 from tacit.runtime.silos.servers import ToServers, asked_job, sum_job
 from tacit.runtime.silos.work import Work
-from tacit.runtime.store import replace
 from tacit.secure.job import Job
 
 SHARES = "shares.json"

@@ -6,6 +6,7 @@ inside, nothing but a bounded contribution, an acknowledgement or a reason leave
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tacit.errors import TacitError
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import Refused, check_terms
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.scores import bounded_scores
 from tacit.runtime.silos.terms import Own, Terms
-from tacit.runtime.silos.work import Work, ledgers
+from tacit.runtime.silos.work import Work
 
 if TYPE_CHECKING:
     from tacit.runtime.silos.servers import ToServers
@@ -61,12 +63,17 @@ class Silo:
             reply: Reply = getattr(self, f"_{request.kind}")(work, request)
             return reply
         except Refused as refusal:
-            self.diary.write(f"refused {_asked(request)}: {refusal}")
+            self._note(f"refused {_asked(request)}: {refusal}")
             return Reply(nonce=request.nonce, state="refused", reason=str(refusal))
         except Exception as error:
             # What went wrong may speak of rows: it stays here.
-            self.diary.write(f"failed at {_asked(request)}: {error}\n{traceback.format_exc()}")
+            self._note(f"failed at {_asked(request)}: {error}\n{traceback.format_exc()}")
             return Reply(nonce=request.nonce, state="failed", reason=FAILED)
+
+    def _note(self, line: str) -> None:
+        """Where nothing leaves, a log that cannot be written changes nothing."""
+        with contextlib.suppress(TacitError):
+            self.diary.write(line)
 
     def work(self, request: Request) -> Work:
         """What this silo does in the run of this request, as it was left."""
@@ -109,7 +116,7 @@ class Silo:
 
     def _opened(self, place: Path, start: Mapping[str, Any]) -> Work:
         def others() -> list[Path]:
-            return [path for path in ledgers(self.folder / "runs") if path.parent != place]
+            return [path for path in sorted((self.folder / "runs").iterdir()) if path != place]
 
         work = Work(
             self.terms, self.task, self.own, place, start, others=others, budget=self._budget

@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 
 from tacit.config import Section, read, sentence
 from tacit.errors import TacitError
+from tacit.files import hold, replace
 from tacit.local.recipes import Personalise
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.agreement import Agreement
@@ -121,14 +122,15 @@ class Site:
         """Make and keep the personal model, from the last billboard that this silo saw."""
         from tacit.report.silo import write_page  # it draws, which is slow to import
 
-        work = self.silo.latest()
-        if work is None:
-            raise TacitError(f"{self.folder} took part in no run yet, so there is nothing to use")
-        mode = self.settings.personalise
-        report = keep_personal(work, self.silo.own, mode, self.folder, progress)
-        self.silo.diary.write(f"the personal model is {report['chosen']}, kept in model/")
-        write_page(report, self.folder)
-        return report
+        with hold(self.folder):
+            work = self.silo.latest()
+            if work is None:
+                raise TacitError(f"{self.folder} took part in no run yet: there is nothing to use")
+            mode = self.settings.personalise
+            report = keep_personal(work, self.silo.own, mode, self.folder, progress)
+            self.silo.diary.write(f"the personal model is {report['chosen']}, kept in model/")
+            write_page(report, self.folder)
+            return report
 
 
 def write_settings(folder: Path, **settings: Any) -> None:
@@ -139,7 +141,7 @@ def write_settings(folder: Path, **settings: Any) -> None:
         "# runs = 1               # how many runs under these terms it takes part in",
         '# personalise = "best"   # its own last step: best, vanilla, mean, kl, ewc or none',
     ]
-    (folder / SETTINGS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    replace(folder / SETTINGS, ("\n".join(lines) + "\n").encode())
 
 
 def _toml(value: str | int | float) -> str:

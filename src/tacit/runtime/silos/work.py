@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.files import make_folder, read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, State
 from tacit.privacy import Everyone, Release
 from tacit.privacy.bounds import Bounded
@@ -31,15 +32,17 @@ from tacit.randomness import Randomness
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.prepare import prepare
 from tacit.runtime.silos import guard
-from tacit.runtime.silos.account import LEDGER, Account
+from tacit.runtime.silos.account import Account
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
-from tacit.runtime.store import JOURNAL, replace
+from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY
 
 RUN = "run.json"
+BEGUN = {"key": int, "noise": float | int, "terms": str}
+"""What that holds."""
 SCORES = 2
 """Numbers that are released about all silos' models: a score and a loss."""
 CPU = torch.device("cpu")
@@ -110,10 +113,10 @@ class Work:
         path = folder / RUN
         begun = {"key": request.key, "noise": request.noise, "terms": terms.digest}
         if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             replace(path, json.dumps(begun).encode())
-        known = json.loads(path.read_text(encoding="utf-8"))
-        changed = next((name for name in known if known[name] != begun[name]), None)
+        known = read_json(path, BEGUN, REMEDY)
+        changed = next((name for name in begun if known[name] != begun[name]), None)
         if changed is not None:
             raise Refused(
                 f"{changed} is {begun[changed]} now, and was {known[changed]} when the run began"
@@ -123,7 +126,7 @@ class Work:
     @staticmethod
     def started(folder: Path, terms: Terms) -> dict[str, Any]:
         """What `begin` kept."""
-        known = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        known = read_json(folder / RUN, BEGUN, REMEDY)
         if known["terms"] != terms.digest:
             raise TacitError(f"the run in {folder} was made under other terms: give it its own")
         return known
@@ -142,7 +145,9 @@ class Work:
         if found is None:
             return Last(-1, "nothing", "", 0, {})
         board, notes = found
-        return Last(board.round, notes["phase"], notes["asked"], notes["times"], board.tensors)
+        with reading(self.simulation.store.journal, REMEDY):
+            said = notes["phase"], str(notes["asked"]), int(notes["times"])
+        return Last(board.round, *said, board.tensors)
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
@@ -266,7 +271,7 @@ class Work:
     @property
     def saved_at(self) -> float:
         """When the last step was saved, in seconds since 1970."""
-        return (self.folder / "checkpoint" / JOURNAL).stat().st_mtime
+        return (self.folder / CHECKPOINT / JOURNAL).stat().st_mtime
 
     def reopened(self) -> Simulation | None:
         """The simulation with the last billboard that this silo saw; None before the first."""
@@ -274,7 +279,10 @@ class Work:
         if last.round < 0:
             return None
         names = self.simulation.board.tensors
-        public = {name: last.tensors[f"public.{name}"] for name in names}
+        with reading(self.simulation.store.journal, REMEDY):
+            public = {name: last.tensors[f"public.{name}"] for name in names}
+            if wrong := same_shape(public, names):
+                raise ValueError(wrong)
         self.simulation.board = Board(public, last.round)
         return self.simulation
 
@@ -312,7 +320,8 @@ class Work:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
-        notes = {"phase": phase, "asked": asked, "times": times}
+        mark = self.simulation.channel.ledger.mark
+        notes = {"phase": phase, "asked": asked, "times": times, "ledger": mark}
         store.settle(Board(kept, request.round), notes, save=True)
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
@@ -326,8 +335,3 @@ def _name(request: Request) -> str:
     for name, value in sorted(request.tensors.items()):
         digest.update(name.encode() + value.contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def ledgers(folder: Path) -> list[Path]:
-    """The accounts of all runs in a silo's folder."""
-    return sorted(folder.glob(f"*/{LEDGER}"))
