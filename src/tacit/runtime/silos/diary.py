@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.words import tame
+
 LOG = "log.txt"
+LONGEST_ENTRY = 10_000
 
 
 @dataclass(frozen=True)
@@ -19,16 +22,11 @@ class Diary:
     """Sees every line too: a terminal, or a test."""
 
     def write(self, line: str) -> None:
-        line = _tame(line)
+        # Words of others may be in it: they can neither begin a line, steer a terminal nor fill disks.
+        line = "\n    ".join(map(tame, line[:LONGEST_ENTRY].split("\n")))
         self.also(line)
         if self.folder is None:
             return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(f"{stamp}  {line}\n")
-
-
-def _tame(line: str) -> str:
-    """Words of others may be in it: they can neither begin a line nor steer a terminal."""
-    shown = "".join(c if c.isprintable() or c == "\n" else "�" for c in line)
-    return shown.replace("\n", "\n    ")
