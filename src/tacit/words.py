@@ -1,4 +1,4 @@
-"""What other parties say, before it is shown to anybody: no control of a terminal, no long speech."""
+"""What other parties say, before it is shown: on one line, cut, and without control characters."""
 
 from __future__ import annotations
 

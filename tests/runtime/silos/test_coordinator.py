@@ -65,7 +65,7 @@ REPLIES = {
     "nothing": (lambda q, r: dataclasses.replace(r, tensors={}), "has nothing"),
     "another nonce": (lambda q, r: dataclasses.replace(r, nonce="0" * 32), "another request"),
     "no nonce": (lambda q, r: dataclasses.replace(r, nonce=""), "another request"),
-    "garbage": (lambda q, r: Broken(nonce="", state="failed", reason="that cannot be read"), "read"),
+    "garbage": (lambda q, r: Broken(nonce="", state="failed", reason="cannot be read"), "read"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a silo says reaches the coordinator's people cut, on one line, and never as our own words."""
+"""What a silo says reaches people cut, on one line, and never as the coordinator's own words."""
 
 from __future__ import annotations
 

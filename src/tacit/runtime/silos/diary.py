@@ -22,7 +22,7 @@ class Diary:
     """Sees every line too: a terminal, or a test."""
 
     def write(self, line: str) -> None:
-        # Words of others may be in it: they can neither begin a line, steer a terminal nor fill disks.
+        # Words of others may be in it: they begin no line, steer no terminal and fill no disk.
         line = "\n    ".join(map(tame, line[:LONGEST_ENTRY].split("\n")))
         self.also(line)
         if self.folder is None:
