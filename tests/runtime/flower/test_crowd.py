@@ -1,4 +1,4 @@
-"""Crowds on the coordinator's real port: they hold few connections, for a short time, for nothing."""
+"""Crowds on the real port of the coordinator: few connections, for a short time, for nothing."""
 
 from __future__ import annotations
 
