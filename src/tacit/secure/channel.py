@@ -58,12 +58,13 @@ class Channel:
         head = HEADER.pack(MAGIC, self.job, self._sent, len(name), len(raw)) + name
         self._sent += 1
         try:
+            self.sock.settimeout(patience)  # for all that one call of `sendall` is given
             if len(raw) <= TOGETHER:
-                self._send(memoryview(b"".join((head, raw))), patience)
+                self.sock.sendall(b"".join((head, raw)))
                 return
-            self._send(memoryview(head), patience)
+            self.sock.sendall(head)
             for begin in range(0, len(raw), STEP):
-                self._send(raw[begin : begin + STEP], patience)
+                self.sock.sendall(raw[begin : begin + STEP])
         except TimeoutError:
             raise PartyError(self.peer, f"did not take {label!r} within {patience:g} s") from None
         except (OSError, ValueError) as error:
@@ -103,11 +104,11 @@ class Channel:
             told = f"sent {shortened(found, LONGEST_NAME)!r} of {length} bytes"
             expected = f"where {label!r} of at most {most} was expected"
             raise PartyError(self.peer, f"{told} {expected}")
-        raw = memoryview(bytearray(length))
+        raw = bytearray(length)
         for begin in range(0, length, STEP):
-            self._fill(raw[begin : begin + STEP], label, patience)
+            self._fill(memoryview(raw)[begin : begin + STEP], label, patience)
         try:
-            content = json.loads(raw.obj)
+            content = json.loads(raw)
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
@@ -149,12 +150,6 @@ class Channel:
         found = bytearray(label_length)
         self._fill(memoryview(found), label, patience, end)
         return found.decode(errors="replace"), length
-
-    def _send(self, piece: memoryview, patience: float | None) -> None:
-        end = _end_of(patience)
-        while piece:
-            self._wait_until(end)
-            piece = piece[self.sock.send(piece) :]
 
     def _wait_until(self, end: float | None) -> None:
         left = None if end is None else end - time.monotonic()

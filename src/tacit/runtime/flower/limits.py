@@ -74,7 +74,7 @@ class OnlyFleet:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        client = tuple(scope.get("client") or ("somebody", 0))
+        client: Any = tuple(scope.get("client") or ("somebody", 0))
         host, headers = client[0], dict(scope["headers"])
         wrong = _unwelcome(scope["path"], headers)
         if not wrong and self._door.knows(client) is None:
