@@ -64,7 +64,7 @@ def coordinator_head(folder: Path) -> Iterator[Open]:
     """Requests over TLS, with the signature of a silo and without."""
     with _coordinator(folder) as port:
         plain = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
-        plain += b"Content-Type: application/x-protobuf\r\n"
+        plain += b"Content-Type: application/protobuf\r\n"
         samples = [plain + b"\r\nbody", plain + port.signature("a") + b"\r\nbody"]
         yield Open(
             lambda random: changed(random.choice(samples), random), port.raw, lambda: works(port)

@@ -122,3 +122,11 @@ def test_a_log_is_flooded_neither_by_sizes_nor_by_senders(port):
     for number in range(1000):
         strangers.turned_away("a thing", f"10.0.{number // 256}.{number % 256}")
     assert len(lines) == MOST_NAMED + 1 and "no more of them are named" in lines[-1]
+
+
+def test_what_a_silo_sends_does_not_reach_the_terminal(port, capfd):
+    with port.raw() as raw:
+        signed = port.signature("a") + b"Content-Type: invented\x9b\r\n"
+        raw.sendall(HEAD + signed + b"Content-Length: 4\r\nConnection: close\r\n\r\nbody")
+        assert raw.recv(1000).startswith(b"HTTP/1.1 4")
+    assert capfd.readouterr() == ("", "")

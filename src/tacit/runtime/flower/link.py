@@ -11,6 +11,7 @@ the range that was tried.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -100,6 +101,8 @@ class Link:
     @contextlib.contextmanager
     def running(self) -> Iterator[Link]:
         server = self._served()
+        # Its lines quote what silos send, one for each request, on our terminal.
+        logging.getLogger("flwr").setLevel(logging.CRITICAL + 1)
         try:
             listener = listen_behind(self.door, self._host, self._port)
         except OSError as error:
