@@ -9,11 +9,10 @@ from tests.fuzz.net_ports import PORTS
 
 
 @pytest.mark.parametrize("name", PORTS)
-def test_some_changed_first_bytes(name, tmp_path, capfd):
+def test_some_changed_first_bytes(name, tmp_path):
     with PORTS[name](tmp_path) as port:
         hunt(name, port.make, port.send, (), cases=40)
         assert port.works()
-    assert capfd.readouterr() == ("", "")  # nothing of it reaches a terminal
 
 
 @pytest.mark.slow
