@@ -12,22 +12,34 @@ import time
 import pytest
 
 from tacit.errors import TacitError
+from tacit.secure import door
 from tacit.secure.addresses import Addresses
 from tacit.secure.certificates import make_certificates
 from tacit.secure.daemon import LINES, Daemon, Seldom
-from tacit.secure.door import EACH_ADDRESS, EACH_PARTY, FILES, STRANGERS, Door
+from tacit.secure.door import EACH_PARTY, FILES, Door
 from tacit.secure.links import PartyError
 from tacit.secure.local import free_ports
 from tacit.secure.remote import _Round, _statistics
 from tacit.secure.tls import Identity
 from tests.secure.adding import AddJob
 
+STRANGERS, EACH_ADDRESS = 64, 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Fewer strangers, so that few are enough to be too many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "STRANGERS", STRANGERS)
+        patch.setattr(door, "EACH_ADDRESS", EACH_ADDRESS)
+        yield
+
 
 class Arrivals:
     """Connections by number, and which of them were ended."""
 
     def __init__(self, **settings):
-        self.door, self.ended = Door(**{"seconds": 60.0, "handles": 1000} | settings), []
+        self.door, self.ended = Door(**{"seconds": 60.0, "handles": 2000} | settings), []
         self.visits = {}
 
     def come(self, number, host="10.0.0.1"):
@@ -55,6 +67,17 @@ def test_in_all_the_oldest_of_the_address_with_most_goes():
     assert at.ended == []
     at.come("newcomer", "10.2.0.1")
     assert at.ended == ["first 0"]
+
+
+def test_strangers_elsewhere_do_not_push_out_those_where_parties_come_from():
+    at = Arrivals()
+    at.come("party", "10.0.0.1")
+    assert at.door.know("party", "ann")
+    for number in range(20):
+        at.come(f"home {number}", "10.0.0.1")
+    for number in range(500):
+        at.come(number, f"10.1.{number % 250}.1")
+    assert len(at.ended) == 20 + 500 - STRANGERS and not any("home" in str(n) for n in at.ended)
 
 
 def test_one_network_of_ipv6_counts_as_one_address():
@@ -112,7 +135,7 @@ def test_a_closed_connection_does_not_take_the_place_of_one_by_the_same_name():
 
 
 def test_too_few_handles_are_a_sentence():
-    with pytest.raises(TacitError, match="500 parties need 1320: raise the limit"):
+    with pytest.raises(TacitError, match="500 parties need 1320: raise the limit"):  # ulimit -n
         Door(1.0, 500, handles=1024)
 
 

@@ -5,9 +5,11 @@
                   ▼
                party: EACH_PARTY of one name
 
-Where there are more, the one that is there for longest goes. So a newcomer always has its chance,
-even from an address that sends strangers only: a party needs a fraction of a second of it. In all
-there are never more connections than the process has handles for, less those that files need.
+Where there are more, the one that is there for longest goes: of the same address, or of the address
+with most strangers, where no party has come from it before. So a newcomer always has its chance,
+even from an address that is full of strangers: a party needs a fraction of a second to say who it
+is, and is pushed out only by hundreds that come within it. In all there are never more connections
+than the process has handles for, less those that files need.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from typing import Any
 
 from tacit.errors import TacitError
 
-STRANGERS, EACH_ADDRESS, EACH_PARTY = 64, 32, 32
+STRANGERS, EACH_ADDRESS, EACH_PARTY = 512, 256, 32
 FILES = 256
 """Handles that are left for ledgers, models, logs and whatever libraries open."""
 BACKLOG = 1024
 """Connections that wait in the kernel until somebody accepts them."""
 MOST_HANDLES = 1 << 16
+MOST_HOMES = 1 << 12
+"""So many addresses of parties are remembered."""
 
 
 @dataclass(eq=False)
@@ -62,6 +66,10 @@ class Door:
         self._open: dict[Hashable, Visit] = {}
         """Every connection whose handle is not closed yet."""
         self._strangers: dict[Hashable, Visit] = {}
+        self._crowd: Counter[str] = Counter()
+        """How many strangers each address has."""
+        self._homes: set[str] = set()
+        """Where parties have come from."""
         self._parties: dict[str, dict[Hashable, Visit]] = {}
         self._known = 0
         self._lock = threading.Lock()
@@ -76,11 +84,12 @@ class Door:
         visit = Visit(key, _neighbourhood(host), cut, time.monotonic())
         with self._lock:
             self._open[key] = self._strangers[key] = visit
-            crowd = Counter(one.address for one in self._strangers.values())
-            if crowd[visit.address] > EACH_ADDRESS:
+            self._crowd[visit.address] += 1
+            if self._crowd[visit.address] > EACH_ADDRESS:
                 self._end_oldest(visit.address)
             elif len(self._strangers) > STRANGERS:
-                self._end_oldest(max(crowd, key=crowd.__getitem__))
+                elsewhere = self._crowd.keys() - self._homes
+                self._end_oldest(max(elsewhere or self._crowd, key=self._crowd.__getitem__))
         self.sweep()
         return visit
 
@@ -96,7 +105,9 @@ class Door:
             elif self._known >= self.most - STRANGERS:
                 self._end(visit)
                 return False
-            del self._strangers[key]
+            self._forget(visit)
+            if len(self._homes) < MOST_HOMES:
+                self._homes.add(visit.address)
             visit.party = party
             self._parties.setdefault(party, same)[key] = visit
             self._known += 1
@@ -135,6 +146,9 @@ class Door:
         """Count it no longer, except as an open handle."""
         if self._strangers.get(visit.key) is visit:
             del self._strangers[visit.key]
+            self._crowd[visit.address] -= 1
+            if not self._crowd[visit.address]:
+                del self._crowd[visit.address]
         same = self._parties.get(visit.party or "", {})
         if same.get(visit.key) is visit:
             del same[visit.key]
