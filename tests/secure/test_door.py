@@ -132,6 +132,8 @@ def test_a_closed_connection_does_not_take_the_place_of_one_by_the_same_name():
     at.come("same")
     at.door.leave(first)
     assert at.door.know("same", "ann")
+    at.leave("same")
+    assert not at.door._crowd and not at.door._open and not at.door._parties
 
 
 def test_too_few_handles_are_a_sentence():

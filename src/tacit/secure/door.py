@@ -83,6 +83,8 @@ class Door:
         """Somebody has connected; `key` is what this connection is called from now on."""
         visit = Visit(key, _neighbourhood(host), cut, time.monotonic())
         with self._lock:
+            if key in self._open:  # it left, and its successor was faster than its end
+                self._forget(self._open[key])
             self._open[key] = self._strangers[key] = visit
             self._crowd[visit.address] += 1
             if self._crowd[visit.address] > EACH_ADDRESS:
