@@ -137,9 +137,15 @@ def test_one_job_at_a_time_and_the_running_one_goes_on(servers):
     [
         ({"kind": "unknown"}, "jobs of kind 'unknown' are not known: use one of"),
         ({"id": "short"}, "cannot be the id of a job"),
-        ({"id": 7}, "cannot be the id of a job"),
+        ({"id": 7}, "id of a job must be str"),
         ({"nonsense": 1}, "the job is not understood"),
         ({"servers": 2}, "check --peers"),
+        ({"servers": 10**9}, "a job needs 1 to 100 servers"),
+        ({"clients": ["ann", "ann"]}, "no two the same"),
+        ({"words": 10**30}, "words of a job has more than 64 bits"),
+        ({"words": "ann"}, "words of a job must be int"),
+        ({"words": True}, "words of a job must be int"),
+        ({"kind": "x" * 10**6}, "jobs of kind 'xxx"),
     ],
 )
 def test_jobs_that_cannot_be_done_are_refused(servers, changed, sentence):
@@ -182,7 +188,7 @@ def test_who_takes_no_part_is_refused(servers):
     hello = {"role": "link", "job": replace(job, clients=("ann", "bob")).digest}
     address = servers.addresses.of("server-1")
     try:
-        with pytest.raises(PartyError, match="refused cem: cem takes no part in this job"):
+        with pytest.raises(PartyError, match="refused cem: “cem takes no part in this job”"):
             Identity(servers.folder, "cem").connect(address, "server-1", hello, 2)
         Identity(servers.folder, "ann").connect(address, "server-1", hello, 2).close()
         with pytest.raises(PartyError, match="ann is connected already"):

@@ -33,6 +33,10 @@ def foreign(tmp_path_factory):
     return folder
 
 
+def receiving(identity, plain):
+    return identity.accept(identity.begin(plain), 2)
+
+
 @pytest.fixture
 def connect(folder):
     """`connect(a, b)`: both ends of a connection from a to b."""
@@ -43,7 +47,7 @@ def connect(folder):
             accepted = []
 
             def accept():
-                channel = Identity(folder, b).accept(listener.accept()[0], 2)
+                channel = receiving(Identity(folder, b), listener.accept()[0])
                 channel.read_json("hello", 2)
                 channel.write_json("welcome", {}, 2)
                 accepted.append(channel)
@@ -125,6 +129,58 @@ def test_silence_ends_with_the_patience(connect):
     assert time.monotonic() - begun < 1
 
 
+@pytest.mark.parametrize("begun", [0, 3, 44])
+def test_who_trickles_is_as_late_as_who_is_silent(connect, begun):
+    """Before the head, inside it, and inside the payload."""
+    near, far = connect("ann", "server-0")
+    frame = raw_frame(length=1000, payload=bytes(1000))
+    over = threading.Event()
+
+    def trickle():
+        near.sock.sendall(frame[:begun])
+        for byte in frame[begun:]:
+            with contextlib.suppress(OSError):
+                near.sock.sendall(bytes([byte]))
+            if over.wait(0.1):
+                return
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(PartyError, match=r"ann sent too little for 0\.4 s where 'x' was expected"):
+        far.read_into("x", memoryview(bytearray(1000)), 0.4)
+    over.set()
+    thread.join()
+    assert time.monotonic() - began < 2
+
+
+def test_who_reads_a_little_at_a_time_is_late_as_well(connect):
+    near, far = connect("ann", "server-0")
+    near.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+    far.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)  # the kernel waits for none
+    over = threading.Event()
+
+    def read():
+        while not over.wait(0.05):
+            near.sock.recv(1 << 14)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(PartyError, match=r"ann did not take 'answer' within 0\.4 s"):
+        far.write("answer", memoryview(bytes(1 << 20)), 0.4)
+    over.set()
+    thread.join()
+    assert time.monotonic() - began < 5
+
+
+def test_a_client_cannot_keep_a_server_waiting_by_signs_of_life(connect):
+    near, far = connect("ann", "server-0")
+    near.write_sign_of_life()
+    with pytest.raises(PartyError, match="ann sent '' of 0 bytes where 'x' of 4 was expected"):
+        far.read_into("x", memoryview(bytearray(4)), 2)
+
+
 def test_two_servers_that_send_more_than_fits_at_once_do_not_wait_for_each_other(
     connect, monkeypatch
 ):
@@ -170,6 +226,7 @@ def test_a_slow_client_of_one_server_does_not_make_the_others_lose_patience(conn
     """They hear signs of life from the server that they wait for, as long as it gets on itself."""
     client, upload = connect("ann", "server-0")
     to_1, from_0 = connect("server-0", "server-1")
+    from_0.signs_of_life = True
     busy = TlsLinks("server-0", {"server-1": to_1}, {"ann": upload}, 0.4, ["server-1"])
     waiting = TlsLinks("server-1", {}, {"server-0": from_0}, 0.4)
 
@@ -216,7 +273,7 @@ def answering(folder, name):
 
     def accept():
         with contextlib.suppress(OSError, tls.Refused), listener:
-            Identity(folder, name).accept(listener.accept()[0], 2).close()
+            receiving(Identity(folder, name), listener.accept()[0]).close()
 
     threading.Thread(target=accept, daemon=True).start()
     return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tacit.cli.options import OPTION, Json, names
 from tacit.errors import TacitError
+from tacit.words import tame
 
 app = typer.Typer(
     name="coordinator",
@@ -113,7 +114,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
         )
     found = read_json(path, {"silos": dict, "round": int, "rounds": int}, "wait for the next round")
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(found))  # in ASCII: it may go to a terminal
         return
     console, rounds = Console(soft_wrap=True), found["rounds"]
     far = f"round {found['round']} of {rounds}" + (", over" if found["over"] else "")
@@ -127,7 +128,8 @@ def status(folder: Folder, as_json: Json = False) -> None:
     table = Table("silo", "last answer", *(["excluded"] if excluded else []), box=SIMPLE_HEAD)
     for name, silo in found["silos"].items():
         why = [f"its message {silo['excluded']}" if silo["excluded"] else ""] if excluded else []
-        table.add_row(escape(name), _answered(silo["answered"], rounds), *map(escape, why))
+        shown = [escape(tame(words)) for words in (name, *why)]
+        table.add_row(shown[0], _answered(silo["answered"], rounds), *shown[1:])
     console.print(table)
 
 

@@ -3,14 +3,17 @@
     coordinator ──► job ──► accepted? ──► start ──► working … working ──► done, or failed and why
 
 One job at a time. A job gets its connections after all servers have accepted it, and loses them
-when it ends, so a party that waits for a failed one notices at once. No job ends the process.
+when it ends, so a party that waits for a failed one notices at once. No job ends the process, and
+no crowd does: few strangers are held at a time, and few connections of each party (`door`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,21 +24,44 @@ from tacit.errors import TacitError
 from tacit.secure.addresses import Addresses, split
 from tacit.secure.allowed import Allowed
 from tacit.secure.channel import Channel
+from tacit.secure.door import Door, Visit, listen
 from tacit.secure.job import COORDINATOR, DEALER, Job
 from tacit.secure.jobs import JOBS, job_from_json
 from tacit.secure.links import PATIENCE, PartyError
 from tacit.secure.memory import Begun, kept_secret
 from tacit.secure.session import Session
 from tacit.secure.tls import MOST_GREETING, Identity, Refused
+from tacit.words import tame
 
 CLEARING = 1.0
 """Seconds that a new job waits for the end of one that its coordinator has given up."""
 BEAT = 0.5
 """Seconds between two signs of life, well below anybody's patience."""
+LINES = 30
+"""About so many refused or lost connections something is said in a minute."""
 
 
 def _print(line: str) -> None:
     print(line, flush=True)
+
+
+class Seldom:
+    """Says so many lines in a while, and then how many it left out."""
+
+    def __init__(self, say: Callable[[str], None], most: int, seconds: float) -> None:
+        self._say, self._most, self._seconds = say, most, seconds
+        self._since, self._said = time.monotonic(), 0
+        self._lock = threading.Lock()
+
+    def __call__(self, line: str) -> None:
+        with self._lock:
+            if time.monotonic() - self._since > self._seconds:
+                if self._said > self._most:
+                    self._say(f"{self._said - self._most} more lines like these were left out")
+                self._since, self._said = time.monotonic(), 0
+            self._said += 1
+            if self._said <= self._most:
+                self._say(line)
 
 
 class Daemon:
@@ -55,9 +81,11 @@ class Daemon:
         self.name, self.addresses, self.patience = name, addresses, patience
         self._address = addresses.of(name)
         self._identity = Identity(certificates, name)
-        self._registry, self._log, self._allowed = registry, log, allowed
+        self._allowed, self._registry = allowed, registry
         self._secret = kept_secret(certificates, name)
         self._begun = Begun(certificates, name, None if allowed is None else allowed.agreement)
+        self._door, self._log = Door(patience), lambda line: log(tame(line))
+        self._seldom = Seldom(self._log, LINES, 60.0)
         self._session: Session | None = None
         self._changed = threading.Condition()
         self._stopped, self._stopper = socket.socketpair()
@@ -75,12 +103,10 @@ class Daemon:
             self._log(f"{self.name} listens on {self._address}")
             while all(key.fileobj is listener for key, _ in selector.select()):
                 try:
-                    sock, (host, *_) = listener.accept()
-                except OSError as error:  # too many open files, or it left again
-                    self._log(f"could not accept a connection ({error.strerror})")
-                    time.sleep(0.1)
-                    continue
-                threading.Thread(target=self._receive, args=(sock, host), daemon=True).start()
+                    self._accept(listener)
+                except (OSError, RuntimeError) as error:  # no more files or threads, or it left
+                    self._seldom(f"could not accept a connection ({error})")
+                    time.sleep(0.01)
         with self._changed:
             if self._session is not None:
                 self._session.cut()
@@ -93,22 +119,37 @@ class Daemon:
     def _listener(self) -> socket.socket:
         host, port = split(self._address)
         try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            listener = socket.create_server((host, port), family=family, backlog=1024)
+            return listen(host, port)
         except OSError as error:
             raise TacitError(
                 f"{self.name} cannot listen on {self._address} ({error.strerror}): "
                 "its own address must be free and of this machine"
             ) from None
-        listener.setblocking(False)
-        return listener
 
-    def _receive(self, sock: socket.socket, host: str) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        if self._door.full:
+            raise OSError("too many are still being closed")
+        plain, (host, *_) = listener.accept()
+        sock = self._identity.begin(plain)
+        cut = functools.partial(socket.socket.shutdown, sock, socket.SHUT_RDWR)
+        visit = self._door.enter(sock, host, cut)
+        try:
+            threading.Thread(target=self._receive, args=(sock, host, visit), daemon=True).start()
+        except RuntimeError:
+            sock.close()
+            self._door.leave(visit)
+            raise
+
+    def _receive(self, sock: ssl.SSLSocket, host: str, visit: Visit) -> None:
         """One connection, in its own thread; whatever happens stays here."""
         channel = None
         keep = False
+        leave = functools.partial(self._door.leave, visit)
         try:
             channel = self._identity.accept(sock, self.patience)
+            channel.on_close = leave
+            if not self._door.know(sock, channel.peer):
+                raise Refused(f"{channel.peer} has too many connections, or was too slow")
             hello = channel.read_json("hello", self.patience, MOST_GREETING)
             if hello.get("role") == "job":
                 self._coordinate(channel)
@@ -116,16 +157,18 @@ class Daemon:
                 self._admit(channel, hello)
                 keep = True
         except Refused as refused:
-            self._log(f"refused {host}: {refused}")
+            self._seldom(f"refused {host}: {refused}")
             if channel is not None:
                 with contextlib.suppress(PartyError):
                     channel.write_json("welcome", {"refused": str(refused)}, self.patience)
         except PartyError as error:
-            self._log(f"ended the connection with {host}: {error.party} {error.what}")
+            self._seldom(f"ended the connection with {host}: {error.party} {error.what}")
         except Exception as error:
-            self._log(f"ended the connection with {host}: {type(error).__name__}: {error}")
+            self._seldom(f"ended the connection with {host}: {type(error).__name__}: {error}")
         finally:
-            if channel is not None and not keep:
+            if channel is None:
+                leave()
+            elif not keep:
                 channel.close()
 
     def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
@@ -166,8 +209,8 @@ class Daemon:
         """From here on parties can connect for this job."""
         if job.servers != len(self.addresses.servers) or self.name not in job.names:
             raise TacitError(
-                f"the job is for {', '.join(job.names)}, "
-                f"but {self.name} knows {len(self.addresses.servers)} servers: check --peers"
+                f"the job is for {job.servers} servers, "
+                f"but {self.name} knows {len(self.addresses.servers)}: check --peers"
             )
         if job.dealer and self.addresses.dealer is None:
             raise TacitError(f"the job needs a {DEALER}: start servers with --dealer")

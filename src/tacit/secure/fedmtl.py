@@ -26,7 +26,7 @@ import json
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -34,9 +34,9 @@ from tacit.errors import TacitError
 from tacit.secure.assignment import best_total
 from tacit.secure.engine import Engine
 from tacit.secure.fixed import RINGS, Fixed
-from tacit.secure.job import COORDINATOR, DEALER, Job, finished, server_name
+from tacit.secure.job import COORDINATOR, DEALER, MOST_NUMBERS, Job, finished, server_name
 from tacit.secure.kernels import matmul
-from tacit.secure.links import Links
+from tacit.secure.links import Links, PartyError
 from tacit.secure.sharing import reconstruct
 from tacit.secure.uploads import Array, Received, Route, Trust
 from tacit.secure.weights import SAY, normalised
@@ -103,6 +103,15 @@ class FedMTLJob(Job):
     min_peers: int = 2
 
     def __post_init__(self) -> None:
+        if self.trust not in get_args(Trust) or self.bits not in RINGS:
+            raise TacitError("a round of FedMTL needs a known trust setting, and 32 or 64 bits")
+        if not {self.shared, self.mixes_heads} <= {*get_args(Choice)}:
+            raise TacitError("a round of FedMTL mixes layers as one of its variants does")
+        layers = self.heads * self.slots, self.slots * self.length, self.heads * self.length
+        if min(*layers, len(self.clients)) < 1 or min(self.columns, self.min_peers) < 0:
+            raise TacitError("a round of FedMTL needs clients, and heads with layers")
+        if max(*layers, self.columns, self.min_peers) > MOST_NUMBERS:
+            raise TacitError(f"a round of FedMTL has at most {MOST_NUMBERS} numbers of a kind")
         if self.trust == "replicated" and self.servers != 3:
             raise TacitError("trust='replicated' needs exactly 3 servers")
         if self.slots > MOST_SLOTS and "similar" in (self.shared, self.mixes_heads):
@@ -203,10 +212,14 @@ class FedMTLJob(Job):
 
     def conclude(self, links: Links) -> dict[str, Any]:
         """How long servers took for what: it depends on shapes alone."""
-        return {
-            name: json.loads(links.receive(name, "report", (REPORT_BYTES,)).tobytes())
-            for name in self._route.servers
-        }
+        reports = {}
+        for name in self._route.servers:
+            told = links.receive(name, "report", (REPORT_BYTES,)).tobytes()
+            try:
+                reports[name] = json.loads(told)
+            except (ValueError, RecursionError):
+                raise PartyError(name, "sent a 'report' that is no JSON") from None
+        return reports
 
     def _compute(self, links: Links) -> Engine:
         engine = self._route.engine(links)

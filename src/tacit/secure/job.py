@@ -17,14 +17,19 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from tacit.errors import TacitError
 from tacit.secure.links import PATIENCE, Links, Mesh
+from tacit.words import LONGEST_NAME, shortened
 
 T = TypeVar("T")
 COORDINATOR, DEALER = "coordinator", "dealer"
+MOST_SERVERS, MOST_CLIENTS, MOST_NUMBERS = 100, 100_000, 1 << 28
+"""Of a job that somebody else describes: nothing is made for more before it is refused."""
+KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+"""Values that a field of such a type may have; True is no number."""
 
 
 def server_name(index: int) -> str:
@@ -107,7 +112,26 @@ class Job(ABC):
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> Self:
         """What `to_json` described, perhaps after a journey as text, where tuples become lists."""
+        _check_sizes(described)
+        for one in fields(cls):  # before anything is computed from them
+            kinds = KINDS.get(str(one.type))
+            if kinds and one.name in described and type(described[one.name]) not in kinds:
+                raise TacitError(f"{one.name} of a job must be {one.type}")
         return cls(**{key: _tuples(value) for key, value in described.items() if key != "kind"})
+
+
+def _check_sizes(described: Mapping[str, Any]) -> None:
+    servers, clients = described.get("servers"), described.get("clients")
+    if not isinstance(servers, int) or not 1 <= servers <= MOST_SERVERS:
+        raise TacitError(f"a job needs 1 to {MOST_SERVERS} servers")
+    if not isinstance(clients, list | tuple) or len(clients) > MOST_CLIENTS:
+        raise TacitError(f"a job needs a list of at most {MOST_CLIENTS} clients")
+    names = {name for name in clients if isinstance(name, str)}
+    if len(names) < len(clients):
+        raise TacitError("the clients of a job need a name each, and no two the same")
+    for name, value in described.items():
+        if isinstance(value, int) and abs(value).bit_length() > 64:
+            raise TacitError(f"{shortened(name, LONGEST_NAME)} of a job has more than 64 bits")
 
 
 def _tuples(value: Any) -> Any:

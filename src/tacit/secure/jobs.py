@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.errors import TacitError
 from tacit.secure.job import Job
+from tacit.words import LONGEST_NAME, shortened
 
 JOBS = {
     "sum": "tacit.secure.summing:SumJob",
@@ -21,7 +22,8 @@ def job_from_json(described: Mapping[str, Any], registry: Mapping[str, str]) -> 
     """The job that `Job.to_json` described."""
     kind = described.get("kind")
     if not isinstance(kind, str) or kind not in registry:
-        raise TacitError(f"jobs of kind {kind!r} are not known: use one of {', '.join(registry)}")
+        shown = shortened(repr(kind), LONGEST_NAME)
+        raise TacitError(f"jobs of kind {shown} are not known: use one of {', '.join(registry)}")
     module, _, name = registry[kind].partition(":")
     try:
         job = getattr(importlib.import_module(module), name).from_json(described)
@@ -29,8 +31,10 @@ def job_from_json(described: Mapping[str, Any], registry: Mapping[str, str]) -> 
         raise
     except Exception as error:
         raise TacitError(
-            f"the job is not understood ({error}): run the same version of tacit everywhere"
+            f"the job is not understood ({shortened(str(error))}): "
+            "run the same version of tacit everywhere"
         ) from None
     if not isinstance(job.id, str) or not re.fullmatch("[0-9a-f]{32}", job.id):
-        raise TacitError(f"{job.id!r} cannot be the id of a job: 32 hexadecimal digits are needed")
+        shown = shortened(repr(job.id), LONGEST_NAME)
+        raise TacitError(f"{shown} cannot be the id of a job: 32 hexadecimal digits are needed")
     return job

@@ -24,6 +24,7 @@ from tacit.secure.channel import Channel
 from tacit.secure.job import COORDINATOR, Job, Outcome, finished
 from tacit.secure.links import PATIENCE, PartyError
 from tacit.secure.tls import Identity, TlsLinks
+from tacit.words import quoted, shortened
 
 THREADS = 4
 """For all clients: a thread for each would have them wait for each other in the interpreter."""
@@ -104,6 +105,16 @@ def take_part(
             channel.close()
 
 
+def _statistics(name: str, heard: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server tells of its part, which may be anything; see `session`."""
+    sent = heard.get("sent_bytes")
+    numbers = {key: heard.get(key) for key in ("sent_messages", "seconds", "peak_memory")}
+    told = [*sent.values(), *numbers.values()] if isinstance(sent, dict) else [None]
+    if not all(isinstance(number, int | float) for number in told):
+        raise PartyError(name, "told something else about its part than numbers")
+    return {"sent_bytes": sent, **numbers}
+
+
 def _groups(clients: Sequence[str]) -> list[Sequence[str]]:
     """Clients that share a thread: neighbours, because servers go through them in order."""
     size = max(1, -(-len(clients) // THREADS))
@@ -176,7 +187,7 @@ class _Round:
         for name, channel in controls.items():
             answer = channel.read_json("answer", self.patience)
             if "refused" in answer:
-                raise PartyError(name, f"refused the job: {answer['refused']}")
+                raise PartyError(name, f"refused the job: {quoted(answer['refused'])}")
         for channel in controls.values():
             channel.write_json("start", {}, self.patience)
         for name, channel in controls.items():
@@ -192,10 +203,12 @@ class _Round:
                     self._reports.add(name, error, lost=True)
                 return
             if heard.get("state") == "done":
-                self._statistics[name] = {key: heard[key] for key in heard if key != "state"}
+                self._statistics[name] = _statistics(name, heard)
                 return
             if heard.get("state") == "failed":
-                raise PartyError(str(heard.get("party")), str(heard.get("what")))
+                party, known = heard.get("party"), (COORDINATOR, *self.job.names, *self.job.clients)
+                blamed = party if isinstance(party, str) and party in known else name
+                raise PartyError(blamed, shortened(str(heard.get("what"))))
 
     def _conclude(self) -> Any:
         with self._links(COORDINATOR) as links:

@@ -48,6 +48,7 @@ class Session:
             # Nobody else may use the channel before the welcome is out.
             channel.write_json("welcome", {}, self._patience)
             channel.job = self.job.tag
+            channel.signs_of_life = name in self._others
             self._incoming[name] = channel
             self._changed.notify_all()
 

@@ -47,7 +47,7 @@ import numpy as np
 from tacit.errors import TacitError
 from tacit.grid import FRACTIONS, LOUDEST, TAILS
 from tacit.randomness import Randomness, normal_from
-from tacit.secure.job import COORDINATOR, Job, server_name
+from tacit.secure.job import COORDINATOR, MOST_NUMBERS, Job, server_name
 from tacit.secure.links import Links
 from tacit.secure.sharing import Words, hidden, mask, reconstruct
 from tacit.secure.stream import SEED_BYTES, Stream, fresh_seed
@@ -74,6 +74,8 @@ class SumJob(Job):
     def __post_init__(self) -> None:
         if self.servers < 2 or self.size < 1 or self.bits not in FRACTIONS or self.bound < 1:
             raise TacitError("a sum needs two servers, one number, 32 or 64 bits, and a bound")
+        if self.size > MOST_NUMBERS:
+            raise TacitError(f"a sum has at most {MOST_NUMBERS} numbers")
         if not (self.noise > 0 and TAILS * self.noise < LOUDEST):
             raise TacitError(
                 f"noise={self.noise!r}: servers open sums with noise only, below {LOUDEST:.3g}"

@@ -23,6 +23,7 @@ from tacit.errors import TacitError
 from tacit.secure.addresses import split
 from tacit.secure.channel import Channel, reason_of
 from tacit.secure.links import PATIENCE, Links, PartyError
+from tacit.words import quoted
 
 QUEUED = 64 << 20
 """Bytes that may wait for one server before the sender has to wait as well."""
@@ -53,11 +54,13 @@ class Identity:
             reason = error.strerror or "no answer"
             raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
         try:
-            channel = Channel(_secured(self._outgoing, plain), peer)
+            sock = _prepared(self._outgoing, plain)
+            _shake_hands(sock)
         except Refused as refused:
             raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
         except OSError:
             raise PartyError(peer, f"did not begin TLS at {address}") from None
+        channel = Channel(sock, peer)
         try:
             found = certified_name(channel.sock)
             if found != peer:
@@ -77,13 +80,17 @@ class Identity:
             what = f"did not let {self.name} in (it {error.what})"
             raise PartyError(channel.peer, what) from None
         if "refused" in answer:
-            raise PartyError(channel.peer, f"refused {self.name}: {answer['refused']}")
+            raise PartyError(channel.peer, f"refused {self.name}: {quoted(answer['refused'])}")
 
-    def accept(self, plain: socket.socket, patience: float) -> Channel:
+    def begin(self, plain: socket.socket) -> ssl.SSLSocket:
+        """What `accept` takes: TLS will be spoken here; nothing is sent or waited for yet."""
+        return _prepared(self._incoming, plain)
+
+    def accept(self, sock: ssl.SSLSocket, patience: float) -> Channel:
         """The other side of `connect`, up to the greeting; raises `Refused`."""
-        plain.settimeout(patience)
+        sock.settimeout(patience)  # Python's limit for the whole handshake
         try:
-            sock = _secured(self._incoming, plain)
+            _shake_hands(sock)
         except TimeoutError:
             raise Refused(f"it did not begin TLS within {patience:g} s") from None
         except OSError:
@@ -110,13 +117,23 @@ def _context(protocol: int, folder: Path, name: str) -> ssl.SSLContext:
     return context
 
 
-def _secured(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
-    """TLS on top of this connection, which is closed if that fails."""
+def _prepared(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
+    """TLS on top of this connection, before the handshake; closed if that fails."""
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return context.wrap_socket(plain, server_side=context.protocol == ssl.PROTOCOL_TLS_SERVER)
-    except ssl.SSLCertVerificationError as error:
+        server = context.protocol == ssl.PROTOCOL_TLS_SERVER
+        return context.wrap_socket(plain, server_side=server, do_handshake_on_connect=False)
+    except BaseException:
         plain.close()
+        raise
+
+
+def _shake_hands(sock: ssl.SSLSocket) -> None:
+    """The handshake; the connection is closed if it fails."""
+    try:
+        sock.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        sock.close()
         reason = error.verify_message
         if "expired" in reason:
             raise Refused("its certificate has expired") from None
@@ -125,13 +142,13 @@ def _secured(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
         sentence = f"its certificate was not signed by this consortium's authority ({reason})"
         raise Refused(sentence) from None
     except ssl.SSLEOFError:
-        plain.close()
+        sock.close()
         raise ConnectionResetError from None
     except ssl.SSLError as error:
-        plain.close()
+        sock.close()
         raise Refused(f"it does not speak TLS as it should ({reason_of(error)})") from None
     except BaseException:
-        plain.close()
+        sock.close()
         raise
 
 

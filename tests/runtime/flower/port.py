@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -96,6 +97,17 @@ class Port:
         ]
         made = FleetHttpClient.from_server_address(self.address, False, self.authority, signed)
         return self.clients.enter_context(made)
+
+    def signature(self, name: str) -> bytes:
+        """What stands at the head of a request of this silo."""
+        request = httpx.Request("POST", "https://x")
+        context = SimpleNamespace(request=request)
+        key = self.key(name)
+        NodeAuthHttpInterceptor(key, key.public_key()).intercept(context, lambda context: None)
+        own = {
+            k: v for k, v in request.headers.raw if k.lower() not in (b"host", b"content-length")
+        }
+        return b"".join(k + b": " + v + b"\r\n" for k, v in own.items())
 
     @property
     def trusting(self) -> ssl.SSLContext:

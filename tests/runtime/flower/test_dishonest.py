@@ -101,7 +101,7 @@ def test_a_second_reply_to_the_same_request_is_refused(port, a):
     assert refused(lambda: a.push(reply_to(asked, b"another"))) == 400
     assert len(port.link.state.object_store) == objects and port.blamed == {}
     assert [line for line in port.said if "second reply" in line] == [
-        "turned away a second reply of a to one request (said once)"
+        "turned away a second reply to one request from a (said once)"
     ]
     assert wait() == {}
 

@@ -6,17 +6,23 @@ calls the ClientApp in this process, as two workers would that take turns.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
+import ipaddress
 import itertools
 import json
+import os
 import threading
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
+import ray
 import torch
 from flwr.server.superlink.fleet import vce
 from flwr.supercore.task_identity import TaskIdentity
+from ray._private import ray_constants
 
 import tacit
 from tacit.errors import TacitError
@@ -87,12 +93,40 @@ def here(monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
 
+def descendants(process: int) -> set[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def listening(processes: set[int]) -> list:
+    """The addresses on which these processes wait for connections."""
+    links = [link for number in processes for link in Path(f"/proc/{number}/fd").glob("*")]
+    sockets = set()
+    for link in links:
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(link))
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                words = bytes.fromhex(local.partition(":")[0])  # in the order of this processor
+                raw = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+                address = ipaddress.ip_address(raw)
+                found.append(getattr(address, "ipv4_mapped", None) or address)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file <_io.*/dev/null:ResourceWarning")  # Ray's own
 @pytest.mark.filterwarnings(r"ignore:subprocess \d+ is still running:ResourceWarning")
 def test_the_same_models_and_guarantee_on_ray(make_federation, tmp_path, monkeypatch, capfd):
-    import ray
-
     with monkeypatch.context() as once:  # Flower stops Ray after each run: here, after the last
         once.setattr(ray, "shutdown", lambda: None)
         try:
@@ -100,6 +134,9 @@ def test_the_same_models_and_guarantee_on_ray(make_federation, tmp_path, monkeyp
                 make_federation(tasks=4), tacit.PMTL(clip_quantile=0.5), tmp_path / "run",
                 rounds=3, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8,
             )  # fmt: skip
+            addresses = listening(descendants(os.getpid()))
+            assert len(addresses) > 3
+            assert all(address.is_loopback for address in addresses)
         finally:
             once.undo()
             ray.shutdown()
@@ -232,6 +269,25 @@ def test_ray_that_does_not_start_is_an_error_and_leaves_no_thread(make_federatio
     with pytest.raises(TacitError, match=r"did not run the silos \(no shared memory\)"):
         tacit.train(make_federation(tasks=2), tacit.FedAvg(), rounds=1, engine="flower")
     assert threading.active_count() == before
+
+
+def test_ray_is_told_to_stay_on_this_machine(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    with flower._within_reach():
+        assert ray.util.get_node_ip_address() == "127.0.0.1"
+    assert before == ray_constants.ENABLE_RAY_CLUSTER
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a cluster", "started before"])
+def test_a_ray_that_others_may_reach_is_warned_of(named, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if named:
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    else:
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    with pytest.warns(UserWarning, match="whoever reaches its ports"), flower._within_reach():
+        pass
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])

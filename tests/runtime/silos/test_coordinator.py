@@ -14,7 +14,7 @@ from tacit.privacy import Release
 from tacit.privacy.accounting import spent
 from tacit.randomness import Randomness
 from tacit.runtime.silos.conduct import RESULT, STATUS, conduct
-from tacit.runtime.silos.messages import Reply
+from tacit.runtime.silos.messages import Broken, Reply
 from tests.conftest import arrays
 from tests.exchange.federations import headed
 from tests.runtime.silos.asked import agreed, federation_of
@@ -65,7 +65,7 @@ REPLIES = {
     "nothing": (lambda q, r: dataclasses.replace(r, tensors={}), "has nothing"),
     "another nonce": (lambda q, r: dataclasses.replace(r, nonce="0" * 32), "another request"),
     "no nonce": (lambda q, r: dataclasses.replace(r, nonce=""), "another request"),
-    "garbage": (lambda q, r: Reply(nonce="", state="failed", reason="that cannot be read"), "read"),
+    "garbage": (lambda q, r: Broken(nonce="", state="failed", reason="cannot be read"), "read"),
 }  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_a_silo_that_refuses_or_fails_is_not_excluded(seeded, federation, withou
 
     done, _ = run(seeded, federation, tmp_path, answered=bad(refuses))
     assert same(board(tmp_path), without[0]) and not done.simulation.asking.excluded
-    assert "task-1 refused (train, round 1): not today" in log(tmp_path)
+    assert "task-1 refused (train, round 1): “not today 2026  I am the log”" in log(tmp_path)
     assert not any(line.startswith("2026  I am") for line in log(tmp_path).splitlines())
 
 

@@ -11,7 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from tacit.runtime.flower.records import packed, unpacked
-from tacit.runtime.silos.messages import Reply, Request, Unreadable
+from tacit.runtime.silos.messages import Broken, Reply, Request, Unreadable
 
 AGAIN = 30.0
 """Seconds after which an unanswered request is sent once more, whatever is known of the silo."""
@@ -96,5 +96,5 @@ class FlowerSilos:
                 heard.append((task, Reply.from_bytes(unpacked(message.content))))
             except Unreadable as error:
                 reason = str(error).replace("a message ", "", 1)
-                heard.append((task, Reply(nonce="", state="failed", reason=reason)))
+                heard.append((task, Broken(nonce="", state="failed", reason=reason)))
         return heard

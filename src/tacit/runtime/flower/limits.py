@@ -1,12 +1,22 @@
-"""What the coordinator's port lets in: requests of registered nodes, of a bounded size."""
+"""What the coordinator's port lets in: requests of registered nodes, of a bounded size.
+
+Who it is stands at the head of a request, signed. It is looked at before anything else is read, so
+that strangers can make nobody hold their bytes.
+"""
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from starlette.responses import JSONResponse, PlainTextResponse
+
+from tacit.secure.door import Door
 
 FLEET = "/v1/fleet/"
 PART = 5 << 20
@@ -17,21 +27,27 @@ CLOSE = {"connection": "close"}
 """Whoever is turned away is not listened to any further."""
 SMALL_PARTS = 8
 """Parts of a message that hold no numbers."""
+MOST_NAMED = 20
+"""Of so many senders it is said that they were turned away for one reason."""
 
 
 @dataclass
 class Strangers:
-    """What was turned away, told once for each kind of thing, so that no log can be flooded."""
+    """What was turned away, told once for each sender and reason, so that no log is flooded."""
 
     say: Callable[[str], None]
     blame: Callable[[str, str], object] = lambda name, why: None
     """Is told which silo broke the rules, and how."""
-    _said: set[str] = field(default_factory=set)
+    _said: dict[str, set[str]] = field(default_factory=dict)
 
-    def turned_away(self, what: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            self.say(f"turned away {what} (said once)")
+    def turned_away(self, what: str, sender: str) -> None:
+        """`what` is one of few sentences: nothing that a sender chooses is in it."""
+        senders = self._said.setdefault(what, set())
+        if sender in senders or len(senders) > MOST_NAMED:
+            return
+        senders.add(sender)
+        by = sender if len(senders) <= MOST_NAMED else "yet another, and no more of them are named"
+        self.say(f"turned away {what} from {by} (said once)")
 
 
 @dataclass
@@ -46,25 +62,29 @@ class Limits:
 
 
 class OnlyFleet:
-    """The outermost layer: no other path, and no body beyond the limit is read."""
+    """The outermost layer: no other path, no body beyond the limit, and none of a stranger."""
 
-    def __init__(self, app: Any, strangers: Strangers) -> None:
-        self._app, self._strangers = app, strangers
+    def __init__(
+        self, app: Any, strangers: Strangers, door: Door, names: Mapping[bytes, str]
+    ) -> None:
+        """`names` are the silos by their public keys."""
+        self._app, self._strangers, self._door, self._names = app, strangers, door, names
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        host = (scope.get("client") or ("somebody",))[0]
-        if not scope["path"].startswith(FLEET):
-            self._strangers.turned_away(f"a request from {host} that no silo makes")
-            await PlainTextResponse("not found", 404, CLOSE)(scope, receive, send)
-            return
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        size = int(declared) if declared.isdigit() else LARGEST + 1
-        if size > LARGEST:
-            self._strangers.turned_away(f"a message of {size:,} bytes from {host}")
-            await PlainTextResponse("too large", 413, CLOSE)(scope, receive, send)
+        client: Any = tuple(scope.get("client") or ("somebody", 0))
+        host, headers = client[0], dict(scope["headers"])
+        wrong = _unwelcome(scope["path"], headers)
+        if not wrong and self._door.knows(client) is None:
+            name = signed_by(headers, self._names)
+            if name is None or not self._door.know(client, name):
+                wrong = 401, "a request without the signature of a silo"
+        if wrong:
+            status, what = wrong
+            self._strangers.turned_away(what, host)
+            await PlainTextResponse("turned away", status, CLOSE)(scope, receive, send)
             return
         seen = 0
 
@@ -73,7 +93,7 @@ class OnlyFleet:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > LARGEST:
-                self._strangers.turned_away(f"a message without end from {host}")
+                self._strangers.turned_away("a message without end", host)
                 return {"type": "http.disconnect"}
             return message
 
@@ -84,6 +104,27 @@ class OnlyFleet:
             await send(message)
 
         await self._app(scope, limited, closing)
+
+
+def _unwelcome(path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str] | None:
+    """Status and words for a request that no silo makes."""
+    if not path.startswith(FLEET):
+        return 404, "a request that no silo makes"
+    declared = headers.get(b"content-length", b"0")
+    if not declared.isdigit() or len(declared) > len(str(LARGEST)) or int(declared) > LARGEST:
+        return 413, f"a message of more than {LARGEST >> 20} MB"
+    return None
+
+
+def signed_by(headers: Mapping[bytes, bytes], names: Mapping[bytes, str]) -> str | None:
+    """The silo whose key has signed these; whether it did so lately is looked at further inside."""
+    try:
+        key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
+        signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
+        name, time = names[key], headers[TIMESTAMP_HEADER.encode()]
+        return name if verify_signature(bytes_to_public_key(key), time, signature) else None
+    except (KeyError, ValueError, TypeError):
+        return None
 
 
 class Honest:
@@ -118,7 +159,7 @@ class Honest:
             return why
         number = message.messages_list[0].metadata.reply_to_message_id
         if number in self._replied:  # Flower would make room for what a second one brings
-            self._strangers.turned_away(f"a second reply of {name} to one request")
+            self._strangers.turned_away("a second reply to one request", name)
             return "was replied to before"
         if self._waiting(number):
             self._replied.add(number)

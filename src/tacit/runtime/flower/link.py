@@ -11,6 +11,7 @@ the range that was tried.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,9 +43,12 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from tacit.errors import TacitError
 from tacit.runtime.flower.asking import There
 from tacit.runtime.flower.limits import Honest, Limits, OnlyFleet, Strangers
+from tacit.secure.door import BACKLOG, Door, listen_behind
 
 ALIVE = 10.0
 """Seconds between signs of life that Flower wants from a running app."""
+INTRODUCTION = 10.0
+"""Seconds in which whoever connects has to show, by a whole head of a request, who it is."""
 
 
 class Link:
@@ -68,10 +72,15 @@ class Link:
             node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0, name=name)
             names[node] = name
         self._names: dict[int, str] = names
-        self.limits = Limits()
+        self.limits, self.door = Limits(), Door(INTRODUCTION, len(keys))
         # From the outside in: nothing is read before the first, and the last sees who it is.
         layers = [
-            Middleware(OnlyFleet, strangers=strangers),
+            Middleware(
+                OnlyFleet,
+                strangers=strangers,
+                door=self.door,
+                names={key: name for name, key in keys.items()},
+            ),
             Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
             Middleware(ProtobufTranslationMiddleware),
             Middleware(NodeAuthMiddleware),
@@ -92,14 +101,26 @@ class Link:
     @contextlib.contextmanager
     def running(self) -> Iterator[Link]:
         server = self._served()
-        thread = threading.Thread(target=server.run, name="flower", daemon=True)
+        # Its lines quote what silos send, one for each request, on our terminal.
+        logging.getLogger("flwr").setLevel(logging.CRITICAL + 1)
+        try:
+            listener = listen_behind(self.door, self._host, self._port)
+        except OSError as error:
+            raise TacitError(
+                f"{self._host}:{self._port} cannot be listened on ({error.strerror}): it must be "
+                "free, and an address of this machine"
+            ) from None
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="flower", daemon=True
+        )
         thread.start()
         try:
             while not server.started:
                 if not thread.is_alive():
+                    listener.close()
                     raise TacitError(
-                        f"{self._host}:{self._port} cannot be listened on: is it in use, or are "
-                        f"the certificates in {self._certificates} damaged?"
+                        f"the certificates in {self._certificates} cannot be used: make them again "
+                        "with `tacit deploy keys`"
                     )
                 time.sleep(0.02)
             yield self
@@ -114,11 +135,17 @@ class Link:
             if not path.is_file():
                 raise TacitError(f"there is no {path}: make it with `tacit deploy keys`")
         config = uvicorn.Config(
-            self._app, host=self._host, port=self._port, log_level="critical", access_log=False,
+            self._app, log_level="critical", access_log=False, backlog=BACKLOG,
             ws="none",  # a second way in that nobody needs
+            loop="asyncio",  # others do not accept through the door
+            http="h11",  # others read heads without end
+            callback_notify=self._sweep, timeout_notify=1,
             ssl_certfile=str(certificate), ssl_keyfile=str(key),
         )  # fmt: skip
         return uvicorn.Server(config)
+
+    async def _sweep(self) -> None:
+        self.door.sweep()
 
     def nodes(self, silos: tuple[str, ...]) -> dict[int, There]:
         """Which silos are connected, by task."""

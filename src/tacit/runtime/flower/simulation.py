@@ -6,6 +6,9 @@ With a Ray cluster of several machines (RAY_ADDRESS), the run's folder has to be
 that all of them share. Without RAY_ADDRESS, Ray is started on the cores of this machine; either way
 this process is connected to no Ray any more when the run is over.
 
+Whoever reaches one of Ray's ports can run code there, and Ray asks for no password. Started here it
+listens on the loopback address only; a cluster has to be on a network of its own.
+
 All rows here are one owner's, and nobody waits for anybody: only the cohort is asked, and how long
 a round takes is no secret. Across real silos everybody works in every round (`silos.coordinator`).
 """
@@ -18,13 +21,16 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ray
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.simulation import run_simulation
+from ray._private import ray_constants
 
 from tacit.errors import TacitError
 from tacit.files import make_folder
@@ -164,7 +170,7 @@ def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
 
     stopped: Exception | None = None
     try:
-        with _quiet():
+        with _quiet(), _within_reach():
             run_simulation(
                 made_server_app(rounds), virtual_silos(place), len(terms.silos),
                 backend_config=_backend(),
@@ -190,6 +196,26 @@ def _backend() -> dict[str, dict[str, Any]]:
     """One core for each worker, on the cluster that RAY_ADDRESS names or on this machine."""
     here = {} if os.environ.get("RAY_ADDRESS") else {"address": "local"}
     return {"init_args": here | QUIET, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+
+
+@contextlib.contextmanager
+def _within_reach() -> Iterator[None]:
+    """Have Ray listen on this machine only, or warn that somebody started it otherwise."""
+    if os.environ.get("RAY_ADDRESS") or ray.is_initialized():
+        warnings.warn(
+            "this Ray was not started here: whoever reaches its ports can read all rows and run "
+            "code on its machines, so keep them on a network of their own",
+            stacklevel=2,
+        )
+        yield
+        return
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    # What RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 sets, if it is there before Ray is imported.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextlib.contextmanager

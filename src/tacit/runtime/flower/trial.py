@@ -36,9 +36,14 @@ class Trial:
         *,
         patience: float = 60.0,
         command: Sequence[str] = COMMAND,
+        coordinator: Sequence[str] = (),
     ) -> None:
-        """`consortium` is the text of consortium.toml, `tables` the file of each silo."""
+        """`consortium` is the text of consortium.toml, `tables` the file of each silo.
+
+        The coordinator is given further options of `tacit coordinator run`.
+        """
         self.folder, self._patience, self._command = folder, patience, command
+        self._coordinator = coordinator
         self.silos = tuple(tables)
         self.port = free_ports(1)[0]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -74,6 +79,7 @@ class Trial:
             if name == COORDINATOR:
                 options = ["coordinator", "run", place, "--host", "127.0.0.1"]
                 options += ["--port", str(self.port), "--patience", str(self._patience)]
+                options += self._coordinator
             else:
                 options = ["silo", "run", place, "--once"]
             with (self.folder / name / OUTPUT).open("ab") as output:

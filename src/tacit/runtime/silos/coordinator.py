@@ -27,11 +27,12 @@ from tacit.privacy.curator import Curated
 from tacit.runtime.exchange import Exchange, acceptable
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import SLACK
-from tacit.runtime.silos.messages import Kind, Reply, Request, same_shape
+from tacit.runtime.silos.messages import Broken, Kind, Reply, Request, same_shape
 from tacit.runtime.silos.scores import released_scores
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.silos.work import SCORES
 from tacit.runtime.simulate import Public, Simulation
+from tacit.words import quoted, shortened
 
 if TYPE_CHECKING:
     from tacit.runtime.silos.servers import Together
@@ -105,21 +106,24 @@ class Asking:
             if wrong:
                 self.exclude(name, wrong)
             elif reply.state != "done":
-                self.diary.write(f"{name} {reply.state} ({what}): {reply.reason}")
+                self.diary.write(f"{name} {reply.state} ({what}): {quoted(reply.reason)}")
             else:
                 used[task] = reply
                 self.answered[name] = round
         return used
 
     def exclude(self, name: str, why: str) -> None:
-        self.excluded[name] = why
+        """`why` is in our own words; names of tensors in it are cut, and not more."""
+        self.excluded[name] = why = shortened(why)
         self.diary.write(f"{name} is excluded: its message {why}")
 
 
 def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> str:
     """What no honest silo would send, in words."""
+    if isinstance(reply, Broken):
+        return reply.reason
     if reply.nonce != request.nonce:
-        return reply.reason or "answers another request"
+        return "answers another request"
     return "" if reply.state != "done" else same_shape(reply.tensors, expected)
 
 

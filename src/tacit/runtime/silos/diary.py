@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.files import append
+from tacit.words import tame
 
 LOG = "log.txt"
+LONGEST_ENTRY = 10_000
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,10 @@ class Diary:
     """Sees every line too: a terminal, or a test."""
 
     def write(self, line: str) -> None:
-        line = _tame(line)
+        # Words of others may be in it: they begin no line, steer no terminal and fill no disk.
+        line = "\n    ".join(map(tame, line[:LONGEST_ENTRY].split("\n")))
         self.also(line)
         if self.folder is None:
             return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         append(self.folder / LOG, f"{stamp}  {line}\n")
-
-
-def _tame(line: str) -> str:
-    """Words of others may be in it: they can neither begin a line nor steer a terminal."""
-    shown = "".join(c if c.isprintable() or c == "\n" else "�" for c in line)
-    return shown.replace("\n", "\n    ")

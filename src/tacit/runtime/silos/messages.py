@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.words import listed
 
 Kind = Literal["train", "receive", "share", "measure", "finish"]
 State = Literal["done", "refused", "failed"]
@@ -30,6 +31,10 @@ MESSAGE = "message"
 LONGEST_WORDS = 2000
 MOST_ROWS = 1 << 40
 """No silo has more; larger numbers would not fit where they are weighed."""
+LONGEST_HEADER = 8 << 20
+"""Bytes of the plain values and the names of tensors: read into memory many times as large."""
+WIDEST = 256
+"""Bits of a whole number: larger ones are of no use, and slow to write down."""
 UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError)
 """What reading garbage raises; JSON that is nested too deeply is garbage, too."""
 
@@ -96,6 +101,10 @@ class Reply:
         return dataclasses.replace(found, reason=found.reason[:LONGEST_WORDS])
 
 
+class Broken(Reply):
+    """Made at the coordinator for a reply that cannot be read: its reason is in our own words."""
+
+
 def _pack(message: Request | Reply) -> bytes:
     plain = {
         field.name: getattr(message, field.name)
@@ -111,8 +120,8 @@ def _pack(message: Request | Reply) -> bytes:
 def _unpack(kind: type[Any], content: bytes) -> Any:
     try:
         length = int.from_bytes(content[:8], "little")
-        if length > len(content):
-            raise ValueError("cut short")
+        if length > min(len(content), LONGEST_HEADER):
+            raise ValueError("cut short, or too long")
         header = json.loads(content[8 : 8 + length])
         plain = json.loads(header["__metadata__"][MESSAGE], parse_constant=_no_constant)
         tensors = safetensors.torch.load(content)
@@ -131,7 +140,7 @@ def _fits(value: Any, annotation: str) -> bool:
     if isinstance(value, bool):
         return annotation.startswith("bool")
     if isinstance(value, int):
-        return "int" in annotation or "float" in annotation
+        return value.bit_length() <= WIDEST and ("int" in annotation or "float" in annotation)
     if isinstance(value, float):
         return "float" in annotation and math.isfinite(value)
     if isinstance(value, str):
@@ -157,7 +166,7 @@ def padding(size: int) -> Tensor:
 def same_shape(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
     """What is wrong with these tensors, in words; nothing if they are like the expected ones."""
     if tensors.keys() != expected.keys():
-        return f"has {', '.join(sorted(tensors)) or 'nothing'}, expected {', '.join(expected)}"
+        return f"has {listed(sorted(tensors)) or 'nothing'}, expected {', '.join(expected)}"
     for name, value in tensors.items():
         wanted = expected[name]
         if value.shape != wanted.shape or value.dtype != wanted.dtype:

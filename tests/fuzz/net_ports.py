@@ -1,0 +1,145 @@
+"""The real ports of a coordinator and of a server, and first bytes that somebody may send there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tacit.secure.addresses import Addresses
+from tacit.secure.certificates import make_certificates
+from tacit.secure.channel import HEADER, MAGIC, NO_JOB
+from tacit.secure.daemon import Daemon
+from tacit.secure.local import free_ports
+from tacit.secure.tls import Identity
+from tests.fuzz.net_changes import changed, changed_json
+from tests.fuzz.net_readers import SUM
+from tests.runtime.flower.port import Port, works
+
+
+@dataclass
+class Open:
+    """A port: what to send, how, and whether it is still there for those who belong to it."""
+
+    make: Callable[[Random], bytes]
+    connect: Callable[[], socket.socket]
+    works: Callable[[], bool]
+
+    def send(self, content: bytes) -> None:
+        """Send it, stop sending, and wait until the port hangs up."""
+        with contextlib.suppress(OSError), self.connect() as sock:
+            sock.sendall(content)
+            socket.socket.shutdown(sock, socket.SHUT_WR)
+            while sock.recv(1 << 16):
+                pass
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """The first bytes of an honest client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    made = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        made.do_handshake()
+    return outgoing.read()
+
+
+@contextlib.contextmanager
+def coordinator_hello(folder: Path) -> Iterator[Open]:
+    with _coordinator(folder) as port:
+        first = client_hello(port.trusting)
+        yield Open(
+            lambda random: changed(first, random), lambda: _plain(port.number), lambda: works(port)
+        )
+
+
+@contextlib.contextmanager
+def coordinator_head(folder: Path) -> Iterator[Open]:
+    """Requests over TLS, with the signature of a silo and without."""
+    with _coordinator(folder) as port:
+        plain = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+        plain += b"Content-Type: application/protobuf\r\n"
+        samples = [plain + b"\r\nbody", plain + port.signature("a") + b"\r\nbody"]
+        yield Open(
+            lambda random: changed(random.choice(samples), random), port.raw, lambda: works(port)
+        )
+
+
+@contextlib.contextmanager
+def _coordinator(folder: Path) -> Iterator[Port]:
+    with Port(folder).open() as port:
+        yield port
+        assert all(line.isprintable() for line in port.said) and len(port.said) < 50
+
+
+@contextlib.contextmanager
+def server_hello(folder: Path) -> Iterator[Open]:
+    with _server(folder) as (identity, number, lets_in):
+        first = client_hello(identity._outgoing)
+        yield Open(lambda random: changed(first, random), lambda: _plain(number), lets_in)
+
+
+@contextlib.contextmanager
+def server_frames(folder: Path) -> Iterator[Open]:
+    """A certified coordinator that sends anything in the place of greetings and jobs."""
+
+    def frame(number: int, label: bytes, text: bytes) -> bytes:
+        return HEADER.pack(MAGIC, NO_JOB, number, len(label), len(text)) + label + text
+
+    def make(random: Random) -> bytes:
+        hello = json.dumps({"role": random.choice(("job", "link")), "job": "0" * 32}).encode()
+        job = json.dumps(SUM.to_json()).encode()
+        if random.random() < 0.3:
+            hello = changed_json(hello, random)
+        if random.random() < 0.7:
+            job = changed_json(job, random)
+        sent = frame(0, b"hello", hello) + frame(1, b"job", job) + frame(2, b"start", b"{}")
+        return changed(sent, random) if random.random() < 0.3 else sent
+
+    with _server(folder) as (identity, number, lets_in):
+        connect = lambda: identity._outgoing.wrap_socket(_plain(number))  # noqa: E731
+        yield Open(make, connect, lets_in)
+
+
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[tuple[Identity, int, Callable[[], bool]]]:
+    make_certificates(folder, 3, ["ann"])
+    number, lines = free_ports(1)[0], []
+    addresses = Addresses((f"127.0.0.1:{number}", "127.0.0.1:1", "127.0.0.1:2"))
+    daemon = Daemon("server-0", addresses, folder, patience=1.0, log=lines.append)
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    while not lines:
+        time.sleep(0.01)
+    identity = Identity(folder, "coordinator")
+
+    def lets_in() -> bool:
+        channel = identity.connect(addresses.servers[0], "server-0", {"role": "job"}, 5.0)
+        channel.close()
+        return True
+
+    try:
+        yield identity, number, lets_in
+    finally:
+        daemon.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+    assert all(line.isprintable() and len(line) < 2000 for line in lines)
+
+
+def _plain(number: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", number), timeout=10)
+
+
+PORTS = {
+    "coordinator's TLS": coordinator_hello,
+    "coordinator's requests": coordinator_head,
+    "server's TLS": server_hello,
+    "server's frames": server_frames,
+}
