@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 COVERED = "computed from releases alone: covered by the guarantee, and may be published"
 LEAKED = "computed from releases and from what the guarantee lists as leaks"
+OPEN = "computed from sums without noise: no guarantee covers it"
 NORMAL = 1.959963984540054
 """Half the width of a 95 % interval, in standard errors."""
 ROUNDING = 3e-7
@@ -197,7 +198,7 @@ def summary(run: Run) -> MixedSummary:
         without_unit=lacking,
         tasks=tasks,
         releases=promise.releases or simulation.board.round,
-        label=LEAKED if promise.leaks else COVERED,
+        label=OPEN if math.isinf(promise.epsilon) else LEAKED if promise.leaks else COVERED,
         guarantee=str(promise),
     )
 
@@ -296,9 +297,9 @@ def _explained(
     if made is not None and made.shift.shape[1] == len(size):
         scaled = ((made.shift != 0) | (made.scale != 1)).any(0).cpu().numpy()
     rows = float(np.median(size[scaled])) if scaled.any() else 0.0
-    if rows <= 0:
+    if len(size) and rows <= 0:
         return None, None
-    sd = np.where(scaled, 1.0, np.sqrt(size / rows))
+    sd = np.where(scaled, 1.0, np.sqrt(size / max(rows, 1e-30)))
     each = np.sqrt(np.where(size > 0, size, np.inf))
     together = scatter / np.outer(each, each)
     np.fill_diagonal(together, 1.0)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from tacit.data.split import SplitRule
 from tacit.data.targets import check_kind, encode
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
+
+if TYPE_CHECKING:
+    from tacit.formula.design import FormulaSchema
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
@@ -258,7 +261,7 @@ def write_predictions(
     path: str | Path,
     tasks: np.ndarray,
     values: np.ndarray,
-    schema: Schema,
+    schema: Schema | FormulaSchema,
     labels: Sequence[str],
 ) -> None:
     """A CSV with one line per row: its task, and the prediction (or a probability per label)."""
