@@ -100,10 +100,12 @@ class Deviation:
         return math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))
 
     def to_json(self) -> dict[str, Any]:
-        low, high = map(_plain, self.interval)
-        known = high is not None and low > 0  # elsewhere a deviation has no error to either side
-        error = self.error / (2 * math.sqrt(self.variance)) if known else None
-        return {"error": error, "low": low if high is not None else None, "high": high}
+        low, high = self.interval
+        if math.isinf(high):
+            return {"error": None, "low": None, "high": None}
+        # By the delta method; at zero a deviation has no error to either side.
+        error = self.error / (2 * math.sqrt(self.variance)) if low > 0 else None
+        return {"error": error, "low": low, "high": high}
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Real data, about a minute: alone, a private global model, PMTL, and no privacy."""
+    """Real data, about a minute: alone, a private global model, and the default method."""
     if secure:
         Secure().require()
         from tacit.demo_secure import run_secure_demo
