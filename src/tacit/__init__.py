@@ -15,7 +15,6 @@ from tacit.errors import TacitError
 if TYPE_CHECKING:
     from tacit import data, models
     from tacit.federation import Federation
-    from tacit.formula import mixed
     from tacit.methods import (
         MOCHA,
         MPMTL,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from tacit.runtime.attendance import Attendance
     from tacit.runtime.audit import audit
     from tacit.runtime.between import between_tasks
+    from tacit.runtime.mixed import mixed
     from tacit.runtime.models import SavedModels
     from tacit.runtime.run import Run
     from tacit.runtime.train import train
@@ -99,7 +99,7 @@ _ELSEWHERE = {
     "Secure": "tacit.secure.settings",
     "audit": "tacit.runtime.audit",
     "between_tasks": "tacit.runtime.between",
-    "mixed": "tacit.formula",
+    "mixed": "tacit.runtime.mixed",
     "train": "tacit.runtime.train",
     "tune": "tacit.runtime.tune",
 }

@@ -4,15 +4,16 @@ Verbal aggression data (Vansteelandt 2000, in R's lme4): each person says for 24
 they would react with verbal aggression. One person is one task: what one would say here is nobody
 else's business, and 7 answers are too few to learn from alone.
 
-Seven answers of each person train, five validate, twelve test. The settings below had the lowest
-log loss on the validation answers (one seed; ε = 1 and 4 together for the private methods) in a
-grid: step size {0.3, 1} (alone {0.2, 1}), clip {0.3, 1, 2}, pull {0.03, 0.1, 0.3}, shrink {0, 0.03,
-0.1, 0.3}. The test answers were not looked at.
+Seven answers of each person train, five validate, twelve test. `auto` is what `tacit train` does if
+no method is named: for this table a mixed model, without a setting. The settings of the others had
+the lowest log loss on the validation answers (one seed; ε = 1 and 4 together) in a grid: step size
+{0.3, 1} (alone {0.2, 1}), clip {0.3, 1, 2}, shrink {0, 0.03, 0.1, 0.3}. The test answers were not
+looked at.
 
-The table has two parts. Above are the models as each method leaves them, from the seven answers.
-Below, each person takes the last step (`personalise="best"`, the default of `train`): it chooses on
-its own twelve answers among training alone, fine-tuning what is public and what the method left it,
-and trains that on all twelve. Each part has its own line of people who are alone.
+The table has two parts. Above are models from the seven answers, as each method leaves them. Below
+is what `train` does by default (`personalise="best"`) with all twelve: a mixed model learns from
+all of them; a person alone chooses on five how to train, and trains on all. Each part has its own
+line of people who are alone.
 """
 
 from __future__ import annotations
@@ -33,14 +34,13 @@ from tacit import data
 from tacit.federation import Federation
 from tacit.files import make_folder
 from tacit.local.recipes import Personalise
-from tacit.methods import PMTL, FedAvg, Local, Method
+from tacit.methods import AUTO, FedAvg, Local, Method
 from tacit.privacy import NOT_COVERED, Privacy
 from tacit.runtime.run import Run
 from tacit.runtime.train import train
 
 SEEDS = (0, 1, 2)
 ROUNDS, COHORT = 40, 0.5
-SAME: dict[str, Any] = {"lr": 1.0, "batch": None}
 
 
 @dataclass(frozen=True)
@@ -48,39 +48,33 @@ class Line:
     """One line of the table."""
 
     name: str
-    method: Method
+    method: Method | str
     epsilon: float | None = None
     last: Personalise = "none"
 
     def run(self, federation: Federation, seed: int, **more: Any) -> Run:
         privacy = None if self.epsilon is None else Privacy(epsilon=self.epsilon)
+        often = {} if self.method == AUTO else {"rounds": ROUNDS, "cohort": COHORT}
         return train(
-            federation,
-            self.method,
-            privacy=privacy,
-            rounds=ROUNDS,
-            cohort=COHORT,
-            seed=seed,
-            personalise=self.last,
-            **more,
-        )
+            federation, self.method, privacy=privacy, seed=seed, personalise=self.last,
+            **often, **more,
+        )  # fmt: skip
 
 
-ALONE = Line("alone", Local(**SAME, shrink=0.1))
+ALONE = Line("alone", Local(lr=1.0, batch=None, shrink=0.1))
 AVERAGE = FedAvg(lr=0.3, batch=None, clip=0.3)
-TOGETHER = PMTL(**SAME, clip=0.3, pull=0.1)
-PERSONAL = "PMTL, private"
-LAST = Line(PERSONAL, TOGETHER, 1.0, "best")
+DEFAULT = "auto, private"
+LAST = Line(DEFAULT, AUTO, 1.0, "best")
 LINES = (
     ALONE,
     Line("global, private", AVERAGE, 1.0),
     Line("global, private", AVERAGE, 4.0),
-    Line(PERSONAL, TOGETHER, 1.0),
-    Line(PERSONAL, TOGETHER, 4.0),
-    Line("PMTL, not private", TOGETHER),
+    Line(DEFAULT, AUTO, 1.0),
+    Line(DEFAULT, AUTO, 4.0),
+    Line("auto, not private", AUTO),
     Line(ALONE.name, ALONE.method, last="best"),
     LAST,
-    Line(PERSONAL, TOGETHER, 4.0, "best"),
+    Line(DEFAULT, AUTO, 4.0, "best"),
 )
 
 
@@ -133,10 +127,12 @@ def run_demo(out: Path, *, as_json: bool = False) -> None:
         print(json.dumps({"data": words, "label": NOT_COVERED, "rows": rows}, ensure_ascii=False))
         return
     screen.print(_table(rows))
+    picked = shown.config["method"]
     screen.print(
-        "Upper part: models as the methods leave them, from 7 answers each. Lower part: the same "
-        "after the last step of `tacit train`, in which each person chooses its best own model on "
-        "all 12 of its answers, at no privacy cost. The report is of such a run.",
+        f"auto is what `tacit train` does if no method is named: here {picked} "
+        f"({shown.config['chosen']}). Upper part: from 7 answers each. Lower part: from all 12, as "
+        "`tacit train` does it; people alone choose on 5 of them how to train. The "
+        "report is of a run of the lower part.",
         style="dim",
     )
     screen.print(
@@ -161,9 +157,7 @@ def _summary(line: Line, results: dict[tuple[Line, int], dict[str, Any]]) -> dic
     return {
         "method": line.name,
         "last step": line.last,
-        "epsilon": None
-        if line.method.channel == "billboard" and not line.epsilon
-        else line.epsilon or 0,
+        "epsilon": line.epsilon if line.name != ALONE.name else 0,
         "accuracy": over_seeds([run["metrics"]["overall"]["accuracy"] for run in runs]),
         "log loss": over_seeds([run["metrics"]["overall"]["loss"] for run in runs]),
         "worst tenth": over_seeds([run["metrics"]["overall"]["worst_tenth"] for run in runs]),
@@ -198,6 +192,6 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             f"{loss['mean']:.3f} ± {loss['sd']:.3f}",
             f"{100 * worst['mean']:.0f} %",
             "" if row["method"] == ALONE.name else f"{100 * won:.0f} / {100 * lost:.0f} %",
-            style="bold" if row["method"] == PERSONAL else "",
+            style="bold" if row["method"] == DEFAULT else "",
         )
     return table

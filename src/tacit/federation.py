@@ -24,6 +24,7 @@ from tacit.relation import Relation, clusters, graph
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
     from tacit.data.preprocess import Preprocessing
     from tacit.data.schema import Schema
+    from tacit.formula.design import FormulaSchema
 
 Kind = Literal["regression", "count", "binary", "multiclass", "multilabel", "segmentation"]
 NUMBERS: tuple[Kind, ...] = ("regression", "count")
@@ -127,7 +128,7 @@ class Federation:
     source: str = "arrays in memory"
     preprocessing: Preprocessing | None = None
     """What turns raw feature rows of a task into the rows its model sees; needed to predict."""
-    schema: Schema | None = None
+    schema: Schema | FormulaSchema | None = None
     """How a table becomes raw feature rows; None where the data never was a table."""
     units: OwnUnits | None = None
     """Given where nobody said how to scale: methods that need common units then choose them."""

@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tacit.components import NORMAL, components
 from tacit.data.common import RawUnits
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
+from tacit.local.mixed import basis
 from tacit.methods import Mixed
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ if TYPE_CHECKING:
 
 COVERED = "computed from releases alone: covered by the guarantee, and may be published"
 LEAKED = "computed from releases and from what the guarantee lists as leaks"
-NORMAL = 1.959963984540054
-"""Half the width of a 95 % interval, in standard errors."""
+OPEN = "computed from sums without noise: no guarantee covers it"
 ROUNDING = 3e-7
 """Sums are released in single precision: smaller eigenvalues, relatively, are not known."""
 ABOVE_NOISE = 1.0
@@ -81,6 +82,32 @@ class Coefficient:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Deviation:
+    """How far a standard deviation may be off; `components` says by which formulas."""
+
+    variance: float
+    """As releases tell it: not kept in bounds, so noise may bring it below zero; NaN: unknown."""
+    error: float
+    """Standard error of the variance."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %, of the standard deviation."""
+        if not math.isfinite(self.error):
+            return 0.0, math.inf
+        low, high = (self.variance + side * NORMAL * self.error for side in (-1, 1))
+        return math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))
+
+    def to_json(self) -> dict[str, Any]:
+        low, high = self.interval
+        if math.isinf(high):
+            return {"error": None, "low": None, "high": None}
+        # By the delta method; at zero a deviation has no error to either side.
+        error = self.error / (2 * math.sqrt(self.variance)) if low > 0 else None
+        return {"error": error, "low": low, "high": high}
+
+
 @dataclass(frozen=True, eq=False)
 class MixedSummary:
     """A mixed model's coefficients and variances; the intercept is always first."""
@@ -94,6 +121,9 @@ class MixedSummary:
     """Σ [r, r], of those."""
     residual: float | None
     """σ²; None where the outcome is no plain number."""
+    own_errors: tuple[Deviation, ...]
+    """How surely the variances of own effects are known."""
+    residual_error: Deviation | None
     icc: float
     """Part of the variance that is between tasks, for rows at the centre of all columns."""
     marginal: float | None
@@ -128,8 +158,10 @@ class MixedSummary:
                 "deviations": self.own_deviations.tolist(),
                 "correlations": self.own_correlations.tolist(),
                 "covariance": self.own_covariance.tolist(),
+                "errors": [each.to_json() for each in self.own_errors],
             },
             "residual_deviation": None if self.residual is None else math.sqrt(self.residual),
+            "residual_error": self.residual_error and self.residual_error.to_json(),
             "icc": self.icc,
             "marginal_r2": self.marginal,
             "conditional_r2": self.conditional,
@@ -180,6 +212,7 @@ def summary(run: Run) -> MixedSummary:
     shrunk = back.coefficients(board["beta"])
     rows = zip(back.names, estimate, *errors, shrunk, back.spreads, strict=True)
     of_own, names = back.own(own)
+    own_errors, residual_error = _deviations(method, board, tasks, of_own, back.unit, bool(lacking))
     left = _left(federation.kind, rest, float(board["beta"][-1]), float(spread[-1, -1]))
     marginal, conditional = None, None
     if classes == 1:
@@ -190,6 +223,8 @@ def summary(run: Run) -> MixedSummary:
         own=names,
         own_covariance=of_own @ np.kron(np.eye(classes), spread) @ of_own.T,
         residual=rest * back.unit**2 if federation.kind == "regression" else None,
+        own_errors=own_errors,
+        residual_error=residual_error,
         icc=float(spread[-1, -1] / (spread[-1, -1] + left)),
         marginal=marginal,
         conditional=conditional,
@@ -197,7 +232,7 @@ def summary(run: Run) -> MixedSummary:
         without_unit=lacking,
         tasks=tasks,
         releases=promise.releases or simulation.board.round,
-        label=LEAKED if promise.leaks else COVERED,
+        label=OPEN if math.isinf(promise.epsilon) else LEAKED if promise.leaks else COVERED,
         guarantee=str(promise),
     )
 
@@ -207,6 +242,35 @@ def _left(kind: Kind, rest: float, intercept: float, between: float) -> float:
     if kind == "count":
         return math.log1p(math.exp(-intercept - between / 2))
     return {"regression": rest, "binary": LOGISTIC, "multiclass": GUMBEL}[kind]
+
+
+def _deviations(
+    method: Mixed,
+    board: dict[str, np.ndarray],
+    tasks: int,
+    of_own: np.ndarray,
+    unit: float,
+    lacking: bool,
+) -> tuple[tuple[Deviation, ...], Deviation | None]:
+    """Of own effects and of residuals, in units of the table."""
+    told, root = board["variances told"], board["variances root"]
+    blur, rest = float(board["variances blur"]), float(board["variances rest"])
+    found, spread = components(told, blur, tasks, root, rest, evenly=not method.exact)
+    if lacking:
+        found, spread = found * np.nan, np.full_like(spread, np.inf)
+    shapes = basis(len(root)).numpy()
+    each = (of_own @ np.kron(np.eye(method.outputs), shape) @ of_own.T for shape in shapes)
+    onto = np.stack([np.diag(shape) for shape in each], axis=1)
+
+    def known(direction: np.ndarray) -> Deviation:
+        if not np.isfinite(spread).all():
+            return Deviation(math.nan, math.inf)
+        square = float(direction @ spread @ direction)
+        return Deviation(float(direction @ found), math.sqrt(max(0.0, square)))
+
+    rows = np.pad(onto, ((0, 0), (0, len(found) - len(shapes))))
+    residual = known(np.eye(len(found))[-1] * unit**2) if len(found) > len(shapes) else None
+    return tuple(map(known, rows)), residual
 
 
 class Told(NamedTuple):
@@ -296,9 +360,9 @@ def _explained(
     if made is not None and made.shift.shape[1] == len(size):
         scaled = ((made.shift != 0) | (made.scale != 1)).any(0).cpu().numpy()
     rows = float(np.median(size[scaled])) if scaled.any() else 0.0
-    if rows <= 0:
+    if len(size) and rows <= 0:
         return None, None
-    sd = np.where(scaled, 1.0, np.sqrt(size / rows))
+    sd = np.where(scaled, 1.0, np.sqrt(size / max(rows, 1e-30)))
     each = np.sqrt(np.where(size > 0, size, np.inf))
     together = scatter / np.outer(each, each)
     np.fill_diagonal(together, 1.0)

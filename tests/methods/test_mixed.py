@@ -12,7 +12,6 @@ from statsmodels.tools.numdiff import approx_hess
 
 import tacit
 from tacit import Privacy, TacitError
-from tacit.formula.run import coefficients
 from tacit.methods import Board, Mixed
 from tacit.metrics import evaluate
 from tacit.privacy import Everyone
@@ -247,7 +246,7 @@ def test_votes_that_would_drown_are_spared_and_that_is_said():
     assert any("keeps its own units" in each for each in run.guarantee.assumptions)
     assert not any("common units, which were found" in each for each in run.guarantee.assumptions)
     # Nobody's constants stand for all: there is no shared model in units of the table.
-    assert all(np.isnan(value) for value in coefficients(run).values())
+    assert all(np.isnan(each.estimate) for each in run.summary().coefficients)
 
 
 def test_settings_that_cannot_work_are_refused():

@@ -33,8 +33,13 @@ def fake_summary():
             "names": ["intercept", "age <b>"],
             "deviations": [24.7, 5.9],
             "correlations": [[1.0, 0.07], [0.07, 1.0]],
+            "errors": [
+                {"error": 3.1, "low": 17.7, "high": 30.2},
+                {"error": None, "low": 0.0, "high": 8.8},
+            ],
         },
         "residual_deviation": 25.6,
+        "residual_error": {"error": None, "low": None, "high": None},
         "icc": 0.48,
         "marginal_r2": 0.28,
         "conditional_r2": None,
@@ -52,7 +57,16 @@ def test_section_is_there_for_mixed_models_alone_and_is_called_covered(make):
     block = text.split("<h2>Shared coefficients</h2>")[1].split("<h2>")[0]
     assert "covered by the guarantee, and may be published" in block
     assert "Not covered" not in block
-    for word in ("0.337", "0.020", "0.012", "0.298 to 0.376", "correlation with intercept", "∞"):
+    for word in (
+        "0.337",
+        "0.020",
+        "0.012",
+        "0.298 to 0.376",
+        "correlation with intercept",
+        "∞",
+        "17.7 to 30.2",
+        "0.0 to 8.8",
+    ):
         assert word in block, word
     assert "age &lt;b&gt;" in block and "<b>age" not in block and "age <b>" not in block
     assert "<svg" in block and "not known" in block

@@ -24,7 +24,7 @@ def picked(federation, model="linear", privacy=None, **more):
     return chosen(federation, AUTO, privacy, model, **more)
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("kind", ["regression", "count", "binary", "multiclass"])
 @pytest.mark.parametrize("model", ["linear", tacit.models.linear])
 def test_linear_models_of_tables_are_mixed(kind, model):
     found = picked(table(kind), model, tacit.Privacy(epsilon=1.0))
@@ -33,7 +33,9 @@ def test_linear_models_of_tables_are_mixed(kind, model):
 
 
 def test_other_models_take_steps_that_cannot_diverge():
-    for federation, model in ((table(), "mlp"), (table("multiclass"), "linear")):
+    x, y, names = arrays(12, 70, "multiclass")
+    wide = tacit.data.from_arrays(x, y, names, kind="multiclass")
+    for federation, model in ((table(), "mlp"), (wide, "linear")):
         found = picked(federation, model)
         assert isinstance(found.method, PMTL) and found.method.steepest is not None
         assert found.method.clip_quantile is not None and found.method.units == "common"

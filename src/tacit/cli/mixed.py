@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tacit.cli.options import OPTION, Json, Quiet
+from tacit.errors import TacitError
 
 if TYPE_CHECKING:  # torch is slow to import
     from tacit.runtime.run import Run
 
 
 def mixed(
-    data: Annotated[Path, typer.Argument(help="Table: .csv, .csv.gz or .parquet.")],
+    data: Annotated[Path | None, typer.Argument(help="Table: .csv, .csv.gz or .parquet.")] = None,
     formula: Annotated[
-        str, OPTION(help="Like 'wage ~ educ + exper + (1 + exper | person)'; the last is the task.")
-    ],
+        str | None,
+        OPTION(help="Like 'wage ~ educ + exper + (1 + exper | person)'; the last is the task."),
+    ] = None,
     epsilon: Annotated[
         float | None, OPTION(help="The promise; without it, REML and no privacy.")
     ] = None,
@@ -31,19 +32,32 @@ def mixed(
     ] = None,
     seed: Annotated[int | None, OPTION(help="Reproducible, and therefore not private.")] = None,
     out: Annotated[Path | None, OPTION(help="Folder for the result.")] = None,
+    resume: Annotated[Path | None, OPTION(help="Go on with the run in this folder.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """A mixed model: coefficients that all tasks share, and own effects for each task."""
     import tacit
+    from tacit.runtime.mixed import resumed
     from tacit.runtime.progress import Bar, silent
     from tacit.runtime.start import fresh_folder
 
-    folder = out or fresh_folder("mixed")
-    run = tacit.mixed(
-        formula, data, epsilon=epsilon, delta=delta, kind=kind, seed=seed, out=folder,  # type: ignore[arg-type]
-        progress=silent if quiet or as_json else Bar(),
-    )  # fmt: skip
+    others = (data, formula, epsilon, delta, kind, seed, out)
+    if resume is not None and any(value is not None for value in others):
+        raise TacitError("--resume takes all settings from its folder: leave the others out")
+    folder = resume or out or fresh_folder("mixed")
+    shown = {"out": folder, "progress": silent if quiet or as_json else Bar()}
+    try:
+        if resume is not None:
+            run = resumed(folder, shown["progress"])
+        elif data is None or formula is None:
+            raise TacitError("a table and --formula are needed: see tacit mixed --help")
+        else:
+            promise = {"epsilon": epsilon, "delta": delta}
+            run = tacit.mixed(formula, data, **promise, kind=kind, seed=seed, **shown)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        print(f"stopped; go on with: tacit mixed --resume {folder}", file=sys.stderr)
+        sys.exit(130)
     if as_json:
         print(json.dumps(run.to_json(), ensure_ascii=False))
     elif quiet:
@@ -53,21 +67,9 @@ def mixed(
 
 
 def _show(run: Run, folder: Path) -> None:
-    console = Console()
-    if hasattr(run, "summary"):
-        # Names of effects may hold square brackets, which are not rich's markup.
-        console.print(str(run.summary()), markup=False, highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
-    else:
-        console.print(Text(run.config["formula"]), soft_wrap=True)
-        console.print(_coefficients(run))
-    console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
-    console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)
+    from tacit.report.shared import as_text
 
-
-def _coefficients(run: Run) -> Table:
-    from tacit.formula import coefficients
-
-    table = Table("effect", "coefficient")
-    for name, value in coefficients(run).items():
-        table.add_row(Text(name), f"{value:.6g}")
-    return table
+    print(as_text(run.summary().to_json(), promise=False), end="\n\n")  # names are no markup
+    console = Console(soft_wrap=True)
+    console.print(f"[bold]Guarantee[/bold] {run.guarantee}")
+    console.print(f"[bold]Report[/bold]    {folder / 'report.html'}")

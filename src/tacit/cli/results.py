@@ -24,7 +24,7 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Real data, about a minute: alone, a private global model, PMTL, and no privacy."""
+    """Real data, about a minute: alone, a private global model, and the default method."""
     if secure:
         Secure().require()
         from tacit.demo_secure import run_secure_demo
@@ -70,12 +70,23 @@ def compare(
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="Folder that `tacit train` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder that `tacit train` or `tacit mixed` wrote.")
+    ],
     data: Annotated[Path, OPTION(help="Table with the columns of the training table.")],
     out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
+    known: Annotated[
+        Path | None,
+        OPTION(
+            help="Table of rows with the target, from which tasks learn that did not take part."
+        ),
+    ] = None,
 ) -> None:
-    """Predict new rows, each with the personal model of its own task."""
-    from tacit.data.cells import texts
+    """Predict new rows, each with the personal model of its own task.
+
+    Who did not take part is predicted by what is public, where that is a model (mixed).
+    """
+    from tacit.data.cells import task_names
     from tacit.data.tabular import read_table, write_predictions
     from tacit.runtime.models import SavedModels
 
@@ -86,7 +97,9 @@ def predict(
     table = read_table(data)
     if schema.task not in table:
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
-    tasks = texts(table[schema.task], schema.task)
-    values = models.predict(table, tasks)
+    tasks = task_names(table, schema.task)
+    values = models.predict(table, known=known)
     write_predictions(out, tasks, values, schema, models.federation.labels)
-    Console().print(f"{len(values)} predictions in {out}", soft_wrap=True)
+    new = len(set(tasks.tolist()) - set(models.federation.names))
+    guests = f"; {new} of the tasks did not take part" if new else ""
+    Console().print(f"{len(values)} predictions in {out}{guests}", soft_wrap=True)

@@ -277,6 +277,11 @@ def train(
         given = any(value is not None for part in flags.values() for value in part.values())
         if config is not None or given:
             raise TacitError("--resume takes all settings from its folder: leave the others out")
+        if not (resume / "config.json").is_file():
+            raise TacitError(
+                f"{resume} holds no run of tacit train; one of tacit mixed goes on with "
+                f"tacit mixed --resume {resume}"
+            )
         tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
     else:
         tables = read(config) if config is not None else {}

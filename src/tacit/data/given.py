@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from tacit.data.schema import Schema, numbers
 from tacit.data.targets import Target, class_codes, no_count
 from tacit.errors import TacitError
 from tacit.federation import NUMBERS
+
+if TYPE_CHECKING:
+    from tacit.formula.design import FormulaSchema
 
 COLUMNS = (
     "columns, types, categories, gaps, 0/1 columns, the kind of the target and its classes were "
@@ -65,7 +68,7 @@ def scaling(
 def read(table: Table, schema: Schema) -> tuple[Table, Target]:
     """The rows of the tasks that take part, and their target."""
     kept = _listed(table, schema)
-    return kept, _target(kept, schema)
+    return kept, target_of(kept, schema)
 
 
 def _listed(table: Table, schema: Schema) -> Table:
@@ -81,7 +84,7 @@ def _listed(table: Table, schema: Schema) -> Table:
     return table.only(np.flatnonzero(np.isin(names.astype(str), schema.tasks)))
 
 
-def _target(table: Table, schema: Schema) -> Target:
+def target_of(table: Table, schema: Schema | FormulaSchema) -> Target:
     """By the kind and the classes of the schema."""
     if schema.kind in NUMBERS:
         name = schema.target[0]

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from tacit.data.targets import check_kind, encode
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
 from tacit.files import reading
+
+if TYPE_CHECKING:
+    from tacit.formula.design import FormulaSchema
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
@@ -267,7 +270,7 @@ def write_predictions(
     path: str | Path,
     tasks: np.ndarray,
     values: np.ndarray,
-    schema: Schema,
+    schema: Schema | FormulaSchema,
     labels: Sequence[str],
 ) -> None:
     """A CSV with one line per row: its task, and the prediction (or a probability per label)."""

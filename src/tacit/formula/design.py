@@ -2,28 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.data.cells import (
-    Table,
-    clean,
-    count_rows,
-    missing,
-    numeric_or_none,
-    parse,
-    task_names,
-    texts,
-)
-from tacit.data.columns import MOST_CATEGORIES
+from tacit.data import given
+from tacit.data.cells import Table, check_keys, task_names, texts
 from tacit.data.tabular import as_table
-from tacit.formula.rowwise import FUNCTIONS
-from tacit.formula.text import Formula, reason
+from tacit.errors import TacitError
+from tacit.federation import Kind
+from tacit.formula.columns import (
+    FormulaColumn,
+    Level,
+    check_levels,
+    decided,
+    frame_of,
+    plain,
+    refuse_gaps,
+)
+from tacit.formula.rowwise import FUNCTIONS, columns_of
+from tacit.formula.text import Formula, parse, reason
 
 if TYPE_CHECKING:
     import pandas as pd
+
+KEYS = ("formula", "columns", "levels", "kind", "classes")
+
+
+@dataclass(frozen=True)
+class FormulaSchema:
+    """How a formula makes rows of a table, fixed once so that new tables are read the same way."""
+
+    formula: Formula
+    columns: Mapping[str, FormulaColumn]
+    levels: Mapping[str, tuple[Level, ...]]
+    """The categories of each part of the formula that has some."""
+    kind: Kind | None = None
+    classes: tuple[tuple[str, ...], ...] = ()
+    """Those of the target, in the order of their codes; none where it is a number."""
+
+    @property
+    def task(self) -> str:
+        return self.formula.task
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        return (self.formula.column or self.formula.target,)
+
+    def matrix(self, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+        """float64 [N, features], and the names of its columns; the target need not be there."""
+        columns = as_table(table)
+        x, names, _, _ = _matrix(self, columns)
+        return x, names
+
+    def answers(self, table: Any) -> np.ndarray:
+        """The target of each row as models know it: numbers, or the codes of classes."""
+        columns = as_table(table)
+        if self.formula.column is not None:
+            return given.target_of(columns, self).y
+        refuse_gaps(self.formula, columns, self.formula.target_columns)
+        return _target(self.formula, columns, self.columns)
+
+    def to_json(self) -> str:
+        kept = {
+            "formula": self.formula.text,
+            "columns": {name: column.to_plain() for name, column in self.columns.items()},
+            "levels": {part: list(levels) for part, levels in self.levels.items()},
+            "kind": self.kind,
+            "classes": [list(classes) for classes in self.classes],
+        }
+        return json.dumps(kept, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> FormulaSchema:
+        """What `to_json` wrote."""
+        try:
+            data = json.loads(text)
+            check_keys(data, KEYS, "it")
+            columns = {n: FormulaColumn.from_plain(one) for n, one in data["columns"].items()}
+            levels = {part: tuple(some) for part, some in data["levels"].items()}
+            classes = tuple(tuple(some) for some in data["classes"])
+            return cls(parse(data["formula"]), columns, levels, data["kind"], classes)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TacitError(f"the saved formula cannot be read: {error}; train anew") from None
 
 
 @dataclass(frozen=True)
@@ -38,125 +103,98 @@ class Design:
     slopes: tuple[int, ...]
     """Columns of x with an own slope."""
     source: str
+    schema: FormulaSchema
 
 
 def design(formula: Formula, table: Any) -> Design:
     """What formulaic makes of the table, once it is known to read each row by itself."""
     columns = as_table(table)
-    for name in (*formula.columns, formula.task):
+    for name in (*formula.target_columns, *formula.columns, formula.task):
         columns.column(name)
     tasks = task_names(columns, formula.task)
-    _refuse_gaps(formula, columns)
-    frame = _frame(formula, columns, table)
-    target, fixed, own = _terms(formula)
-    with np.errstate(all="ignore"):  # log(0) is found, and named, below
-        x, names, places = _matrix(formula, fixed, frame)
-    _check_finite(formula, columns, x, names)
+    refuse_gaps(formula, columns, (*formula.target_columns, *formula.columns))
+    schema = FormulaSchema(formula, decided(formula, columns, table), {})
+    x, names, places, levels = _matrix(schema, columns)
     slopes = []
-    for term in own:
+    for term in _own(formula):
         if term not in places:
             raise formula.wrong(f"{term} has own slopes, so add it to the fixed effects too")
         slopes += places[term]
-    y = _target(formula, target, columns, frame)
-    return Design(x, names, y, tasks, tuple(slopes), columns.source)
+    y = _target(formula, columns, schema.columns)
+    schema = replace(schema, levels=levels)
+    return Design(x, names, y, tasks, tuple(slopes), columns.source, schema)
 
 
-def _refuse_gaps(formula: Formula, table: Table) -> None:
-    gaps = np.zeros(table.rows, dtype=bool)
-    for name in formula.columns:
-        gaps |= missing(clean(table.column(name), name))
-    if gaps.any():
-        raise formula.wrong(
-            f"values of its columns are missing in {count_rows(gaps)} of {table.source}, first in "
-            f"{table.where(int(np.argmax(gaps)))}; remove such rows, or use tacit.data.from_table, "
-            "where each task fills in its own"
-        )
-
-
-def _frame(formula: Formula, table: Table, given: Any) -> pd.DataFrame:
-    """The columns as formulaic wants them: numbers, or categories as text.
-
-    Which they are is decided over all rows, as for any table: the federation says so.
-    """
-    import pandas as pd
-
-    found: dict[str, Any] = {}
-    for name in formula.columns:
-        values = table.column(name)
-        said = given[name] if isinstance(given, pd.DataFrame) else None
-        if said is not None and isinstance(said.dtype, pd.CategoricalDtype):
-            found[name] = pd.Categorical(said)  # which levels there are, and in which order
-            continue
-        if values.dtype.kind == "b":
-            found[name] = values
-            continue
-        category = name in formula.categories
-        if category:
-            numbers, wrong = parse(clean(values, name))
-            numbers = None if wrong.any() else numbers
-        else:
-            numbers = numeric_or_none(table, name, f"correct the cell, or write C({name})")
-        whole = numbers is not None and bool((numbers == np.floor(numbers)).all())
-        if numbers is None:
-            found[name] = texts(values, name)
-        else:  # levels of whole numbers are written without a point
-            found[name] = numbers.astype(np.int64) if category and whole else numbers
-        levels = len(set(found[name].tolist())) if category or numbers is None else 0
-        if levels > MOST_CATEGORIES and name != formula.column:
-            raise formula.wrong(
-                f"column {name!r} has {levels} levels, too many for categories; leave it out"
-            )
-    return pd.DataFrame(found)
-
-
-def _terms(formula: Formula) -> tuple[Any, Any, list[Any]]:
-    """The terms of the target and of the fixed effects, and those with own slopes."""
+def _read(formula: Formula, text: str) -> Any:
     import formulaic
     from formulaic.errors import FormulaicError
 
     try:
         read: Any = formulaic.Formula  # its metaclass decides which class is made
-        both, own = read(f"{formula.target} ~ {formula.fixed}"), read(formula.own)
+        return read(text)
     except FormulaicError as error:
         raise formula.wrong(reason(error)) from None
-    target, fixed = both.lhs, both.rhs
-    if len(target) != 1:
-        raise formula.wrong("one target stands before ~")
-    if "1" not in fixed:
-        raise formula.wrong("these models always have an intercept; leave out 0 and -1")
-    if len(fixed) == 1:
-        raise formula.wrong("name at least one fixed effect beside the intercept")
-    return target, fixed, [term for term in own if term != "1"]
+
+
+def _own(formula: Formula) -> list[Any]:
+    """The terms with own slopes."""
+    return [term for term in _read(formula, formula.own) if term != "1"]
 
 
 def _matrix(
-    formula: Formula, terms: Any, frame: pd.DataFrame
-) -> tuple[np.ndarray, tuple[str, ...], dict[Any, list[int]]]:
-    """[N, columns] without the intercept, their names, and which of them each term has."""
-    made = _made(formula, terms, frame)
+    schema: FormulaSchema, table: Table
+) -> tuple[np.ndarray, tuple[str, ...], dict[Any, list[int]], dict[str, tuple[Level, ...]]]:
+    """[N, columns] without the intercept, their names, which of them each term has, and levels."""
+    formula = schema.formula
+    terms = _read(formula, f"{formula.target} ~ {formula.fixed}").rhs
+    if "1" not in terms:
+        raise formula.wrong("these models always have an intercept; leave out 0 and -1")
+    refuse_gaps(formula, table, formula.columns)
+    frame = frame_of(table, {name: schema.columns[name] for name in formula.columns})
+    for part, levels in schema.levels.items():
+        column = columns_of(part)[1] or part.strip("`")
+        if column in frame:
+            check_levels(table, column, np.asarray(frame[column]), levels)
+    made = _made(formula, terms, frame, schema.levels)
+    states = made.model_spec.encoder_state
+    found = {part: kept["categories"] for part, (_, kept) in states.items() if "categories" in kept}
     places = made.model_spec.term_indices
     kept = [name != "Intercept" for name in made.columns]
-    places = {term: [at - 1 for at in found] for term, found in places.items() if term != "1"}
-    x = made.to_numpy(dtype=np.float64)[:, kept]
-    return x, tuple(str(name) for name in made.columns[kept]), places
+    places = {term: [at - 1 for at in some] for term, some in places.items() if term != "1"}
+    x, names = made.to_numpy(dtype=np.float64)[:, kept], tuple(map(str, made.columns[kept]))
+    _check_finite(formula, table, x, names)
+    return x, names, places, {part: tuple(map(plain, some)) for part, some in found.items()}
 
 
-def _made(formula: Formula, terms: Any, frame: pd.DataFrame) -> Any:
+def _made(
+    formula: Formula, terms: Any, frame: pd.DataFrame, levels: Mapping[str, tuple[Level, ...]]
+) -> Any:
     """Gaps are not dropped: a row that cannot be computed is named instead."""
+    from formulaic import ModelSpec
+    from formulaic.parser.types import Factor
+
     functions = {name: function for name, function in FUNCTIONS.items() if name not in frame}
+    states = {
+        part: (Factor.Kind.CATEGORICAL, {"categories": list(some)}) for part, some in levels.items()
+    }
+    spec: Any = ModelSpec(formula=terms, na_action="ignore", encoder_state=states)  # type: ignore[arg-type]
     try:
-        return terms.get_model_matrix(frame, context=functions, na_action="ignore")
+        with np.errstate(all="ignore"), warnings.catch_warnings():  # log(0) is named later
+            warnings.filterwarnings("error", "Data has categories outside")
+            return spec.get_model_matrix(frame, context=functions)
     except Exception as error:  # formulaic evaluates Python: whatever that raises
         raise formula.wrong(f"it cannot be computed: {reason(error)}") from None
 
 
-def _target(formula: Formula, terms: Any, table: Table, frame: pd.DataFrame) -> np.ndarray:
-    name = formula.column or formula.target
+def _target(formula: Formula, table: Table, columns: Mapping[str, FormulaColumn]) -> np.ndarray:
+    frame = frame_of(table, {name: columns[name] for name in formula.target_columns})
+    terms, name = _read(formula, f"{formula.target} ~ 1").lhs, formula.column or formula.target
+    if len(terms) != 1:
+        raise formula.wrong("one target stands before ~")
     if name == formula.column:
         values = frame[name].to_numpy()
         return values if values.dtype.kind in "biuf" else texts(values, name)
-    with np.errstate(all="ignore"):
-        made = _made(formula, terms, frame)
+    made = _made(formula, terms, frame, {})
     if made.shape[1] != 1:
         raise formula.wrong(f"{name} becomes {made.shape[1]} columns, but one target is needed")
     y = made.to_numpy(dtype=np.float64)

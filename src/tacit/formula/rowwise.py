@@ -24,13 +24,22 @@ FUNCTIONS: dict[str, np.ufunc] = {
 }
 """By their short names; numpy's others are called by theirs, like np.sin."""
 POOLED = (
-    "bs", "cc", "center", "cr", "cs", "hashed", "lag", "poly", "scale", "standardize",
+    "bs", "cc", "center", "cr", "cs", "hashed", "lag", "ns", "poly", "s", "scale", "standardize",
 )  # fmt: skip
-"""What formulaic offers and is not row by row, for a better sentence."""
+"""What formulaic or R offer and is not row by row, for a better sentence."""
+INSTEAD = {
+    "factor": "write C(x) for categories",
+    "as.factor": "write C(x) for categories",
+    "ordered": "write C(x) for categories",
+    "offset": "these models have no offsets: add the column as an effect, like log(days)",
+    "cbind": "one target stands before ~: give each trial a row of its own, with yes or no",
+    "ifelse": "write I(x > 3), which is 1 where it holds and 0 elsewhere",
+}
+"""What else people know from R, and what to write here."""
 PARTS = (
     ast.Expression, ast.expr_context, ast.Constant, ast.BinOp, ast.UnaryOp, ast.unaryop,
     ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Add, ast.Sub, ast.Mult,
-    ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr, ast.BitXor,
+    ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr,
 )  # fmt: skip
 """Syntax that works on each row alone; not `@`, which sums over rows, nor `in`."""
 
@@ -39,6 +48,9 @@ def columns_of(expression: str) -> tuple[set[str], str | None]:
     """The columns that a piece of Python reads, and the one that it makes categories of, if any."""
     from formulaic.utils.code import sanitize_variable_names
 
+    called = expression.partition("(")[0].strip()
+    if called in INSTEAD:
+        raise TacitError(f"{called}() in the formula is not known here; {INSTEAD[called]}")
     aliases: dict[str, str] = {}
     try:  # columns whose names are no Python names stand between backticks
         tree = ast.parse(sanitize_variable_names(expression, {}, aliases), mode="eval").body
@@ -65,6 +77,8 @@ def _read(node: ast.AST, whole: str) -> set[str]:
     if isinstance(node, ast.Call):
         _check_call(node, whole)
         return set().union(*(_read(part, whole) for part in node.args))
+    if isinstance(node, ast.BitXor):
+        raise TacitError(f"{whole!r} in the formula: powers are written with **, like I(x**2)")
     if not isinstance(node, PARTS):
         raise TacitError(
             f"{whole!r} in the formula is not computed row by row, as far as we can "

@@ -23,7 +23,8 @@ class Formula:
     own: str
     task: str
     columns: tuple[str, ...]
-    """All columns that are read, but for the task's."""
+    """Those that effects read."""
+    target_columns: tuple[str, ...]
     categories: frozenset[str]
     """Those that C(…) makes categories of, whatever they hold."""
 
@@ -44,7 +45,11 @@ def parse(text: str) -> Formula:
     begin, middle, end = (tokens[at].source_start for at in (opened, bar, closed))
     task = tokens[bar + 1 : closed]
     if len(task) != 1 or task[0].kind.value != "name":
-        raise _wrong(text, "one column names the task, after the bar in the bracket")
+        raise _wrong(
+            text,
+            "one column names the task, after the bar in the bracket; if tasks are nested in "
+            "others, make one column of both names beforehand",
+        )
     if any(_operator(one, "-") or one.token == "0" for one in tokens[opened:bar]):
         raise _wrong(
             text,
@@ -68,7 +73,8 @@ def parse(text: str) -> Formula:
         fixed=fixed.strip() or "1",
         own=text[begin + 1 : middle].strip(),
         task=task[0].token,
-        columns=tuple(first | others),
+        columns=tuple(others),
+        target_columns=tuple(first),
         categories=frozenset(categories),
     )
 
@@ -111,7 +117,7 @@ def _bracket(text: str, tokens: list[Any]) -> tuple[int, int, int]:
     if not bars:
         raise _wrong(text, f"say which column names the task, {EXAMPLE}")
     if len(bars) > 1:
-        raise _wrong(text, f"write one bracket with own effects and one task column, {EXAMPLE}")
+        raise _wrong(text, _several([tokens[at + 1].token for at in bars if at + 1 < len(tokens)]))
     at = bars[0]
     if tokens[at].token != "|":
         raise _wrong(text, f"own effects may go together, so write one bar, {EXAMPLE}")
@@ -132,6 +138,18 @@ def _bracket(text: str, tokens: list[Any]) -> tuple[int, int, int]:
     if at == opened + 1:
         raise _wrong(text, f"say which effects are own, before the bar, {EXAMPLE}")
     return opened, at, closed
+
+
+def _several(groups: list[str]) -> str:
+    """Why there is one bracket, by the columns that stand behind the bars."""
+    first, *others = dict.fromkeys(groups)
+    if not others:
+        return f"own effects may go together, so write them in one bracket, {EXAMPLE}"
+    return (
+        f"tasks are grouped by {first} and by {', '.join(others)}, but the promise is for whole "
+        f"tasks of one kind; keep the bracket of those to protect, and add {others[0]} to the "
+        f"fixed effects, like C({others[0]})"
+    )
 
 
 def _operator(token: Any, sign: str) -> bool:

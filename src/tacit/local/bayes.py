@@ -38,7 +38,7 @@ def design(
     x, y, weight = batches.x[0], batches.y[0], batches.weight[0]
     x = x.reshape(x.shape[0], -1).to(dtype)
     if size > x.shape[1]:
-        x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+        x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
     return x, y.to(dtype), (weight > 0).to(dtype)
 
 

@@ -192,7 +192,7 @@ class FlatModel:
         """Stacked vectors [k, d] as named tensors [k, ...], the way a module's file holds them."""
         both = ((self._parameters, w), (self._buffers, buffers))
         return {
-            slot.name: rows[:, slot.begin : slot.end].reshape(-1, *slot.shape)
+            slot.name: rows[:, slot.begin : slot.end].reshape(len(rows), *slot.shape)
             for slots, rows in both
             for slot in slots
         }

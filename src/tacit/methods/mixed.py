@@ -207,6 +207,7 @@ class Mixed(LinearMethod):
         zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64, device=device)  # noqa: E731
         variances = torch.tensor([*[SLOPES] * (effects - 1), START], dtype=torch.float64)
         root = torch.diag(variances.sqrt()).to(device)
+        unknowns = len(basis(effects)) + (model.kind == "regression")
         rest = torch.full((), RESIDUAL if model.kind == "regression" else 1.0, dtype=torch.float64)
         return {
             "beta": zeros(d),
@@ -226,6 +227,10 @@ class Mixed(LinearMethod):
             "information": zeros(d, d),
             "target": zeros(d),
             "told": zeros(()),
+            "variances root": root.clone(),
+            "variances rest": rest.clone().to(device),
+            "variances told": zeros(unknowns * (unknowns + 1)),
+            "variances blur": zeros(()),
         }
 
     def state(self, model: FlatModel, board: Board) -> State:
@@ -454,7 +459,9 @@ class Mixed(LinearMethod):
         relative = (vectors * values.clamp(*RELATIVE)) @ vectors.T
         rest = change[-1].clamp(*RELATIVE) if numbers > len(shapes) else change.new_ones(())
         root = board["root"] @ torch.linalg.cholesky(relative) / rest.sqrt()
-        return {"root": root, "rest": board["rest"] * rest}
+        kept = {"root": board["root"], "rest": board["rest"], "told": told, "blur": blur}
+        kept = {f"variances {name}": value for name, value in kept.items()}
+        return kept | {"root": root, "rest": board["rest"] * rest}
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         beta = board["beta"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import partial
 
 from torch import nn
@@ -14,9 +15,11 @@ from tacit.models.refuse import refuse_pixels, refuse_words
 
 def zeros(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     """A linear layer of zeros, so that all runs start from the same point."""
-    layer = nn.Linear(inputs, outputs, bias=bias)
+    with warnings.catch_warnings():  # torch warns of a layer without inputs: an intercept alone
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+        layer = nn.Linear(inputs, outputs, bias=bias)
     for parameter in layer.parameters():
-        nn.init.zeros_(parameter)
+        parameter.data.zero_()
     return layer
 
 

@@ -19,6 +19,8 @@ DRAWN = 40
 NORMAL = 1.959963984540054
 """Standard deviations to either side that hold 95 %."""
 HEAD = ("", "estimate", "standard error", "of which privacy", "95 % interval", "shrunk")
+VARIED = ("standard error", "95 % interval")
+"""Of standard deviations."""
 ABOUT = (
     "Estimates are not shrunk; standard errors hold both sampling and privacy noise. Predictions "
     "use the shrunk ones."
@@ -55,7 +57,7 @@ def tables(found: Mapping[str, Any]) -> str:
     unknown = any(each["error"] is None for each in found["coefficients"])
     said = f"In {found['units']}. {ABOUT} {_missing(found) or UNKNOWN * unknown}"
     own = [[name, *values] for name, *values in _own(found)]
-    head = ["vary between tasks", "standard deviation", *_correlated(found)]
+    head = ["vary between tasks", "standard deviation", *VARIED, *_correlated(found)]
     return (
         table(list(HEAD), rows)
         + paragraph(said, "note")
@@ -71,7 +73,7 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
         f"Mixed model of {count}; {found['units']}",
         _aligned([list(HEAD), *_rows(found["coefficients"])]),
         *filter(None, [_missing(found)]),
-        _aligned([["vary between tasks", "sd", *_correlated(found)], *_own(found)]),
+        _aligned([["vary between tasks", "sd", *VARIED, *_correlated(found)], *_own(found)]),
         "\n".join(f"{name}: {value}" for name, value in _facts(found)),
         f"{_sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
     ]
@@ -116,19 +118,27 @@ def _correlated(found: Mapping[str, Any]) -> list[str]:
 
 
 def _own(found: Mapping[str, Any]) -> list[list[str]]:
-    """Standard deviations with correlations below the diagonal, and the residual."""
+    """Standard deviations with errors, correlations below the diagonal, and the residual."""
     own, residual = found["own"], found["residual_deviation"]
     places = range(len(own["names"]) - 1)
     rows = [
         [
-            own["names"][k], shown(own["deviations"][k]),
+            own["names"][k], shown(own["deviations"][k]), *_varied(own["errors"][k]),
             *(shown(own["correlations"][k][j], 2) if j < k else "" for j in places),
         ]
         for k in range(len(own["names"]))
     ]  # fmt: skip
     if residual is not None:
-        rows.append(["residual", shown(residual), *("" for _ in places)])
+        errors = _varied(found["residual_error"])
+        rows.append(["residual", shown(residual), *errors, *("" for _ in places)])
     return rows
+
+
+def _varied(known: Mapping[str, Any]) -> list[str]:
+    """The standard error of a standard deviation, and its interval."""
+    low, high, digits = known["low"], known["high"], decimals(known["error"] or known["high"])
+    span = NOTHING if high is None else f"{shown(low, digits)} to {shown(high, digits)}"
+    return [shown(known["error"], digits), span]
 
 
 def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:

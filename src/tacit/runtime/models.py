@@ -2,15 +2,15 @@
 
 `models/` holds: `personal.safetensors` (every parameter of all tasks, stacked along the first axis
 in the order of `tasks.json`), `billboard.safetensors` (what is public), `scaling.safetensors` (how
-each task scales its own rows) and `about.json` (names, target, schema). Personal models belong to
-their tasks: in a simulation they lie in one folder, in real life they must not.
+each task scales its own rows) and `about.json` (names, target, schema, method). Personal models
+belong to their tasks: in a simulation they lie in one folder, in real life they must not.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,25 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from tacit.data.cells import task_names
 from tacit.data.preprocess import Preprocessing
 from tacit.data.schema import Schema
+from tacit.data.tabular import as_table
 from tacit.errors import TacitError
 from tacit.families import expected_count
 from tacit.features import represent
 from tacit.federation import Federation, Rows, TargetScale
 from tacit.files import create, make_folder, reading, replace, writing
+from tacit.formula.design import FormulaSchema
 from tacit.heads import Heads
 from tacit.local.flat import FlatModel
+from tacit.methods import Method
 from tacit.methods.base import Board
 from tacit.methods.server import HIDDEN
 from tacit.metrics import original_units
 from tacit.models import MODELS
 from tacit.runtime import evaluate
+from tacit.runtime.newcomers import Newcomers, as_plain, from_plain
 from tacit.runtime.simulate import Simulation
 
 ROWS_AT_ONCE = 65536
@@ -46,7 +51,13 @@ def save_models(
 ) -> None:
     """Write everything needed to predict for any of the tasks."""
     write_models(
-        folder, simulation.federation, simulation.model, personal, simulation.shown, config["model"]
+        folder,
+        simulation.federation,
+        simulation.model,
+        personal,
+        simulation.shown,
+        config["model"],
+        simulation.method,
     )
 
 
@@ -57,8 +68,12 @@ def write_models(
     personal: evaluate.Personal,
     shown: Board,
     name: str,
+    method: Method | None = None,
 ) -> None:
-    """The models of these tasks, what is public, and how rows are read; `name` is the model's."""
+    """The models of these tasks, what is public, and how rows are read; `name` is the model's.
+
+    With the `method`, what is public also gives a model to tasks that were not there.
+    """
     make_folder(folder)
     tasks, step = len(federation), max(1, (64 << 20) // (4 * model.size))
     spans = (torch.arange(tasks, device=model.start.device)).split(step)
@@ -89,6 +104,7 @@ def write_models(
         "representation": federation.representation,
         "schema": federation.schema.to_json() if federation.schema else None,
         "tasks": list(federation.names),
+        "method": None if method is None else as_plain(method),
     }
     replace(folder / "about.json", json.dumps(about, ensure_ascii=False).encode())
 
@@ -129,6 +145,7 @@ class SavedModels:
     federation: Federation
     model: FlatModel
     parameters: dict[str, Tensor]
+    newcomers: Newcomers
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> SavedModels:
@@ -154,7 +171,7 @@ class SavedModels:
             tasks, about["kind"], about["outputs"], nothing, nothing, nothing,
             tuple(about["features"]), tuple(about["labels"]), target,
             preprocessing=Preprocessing.from_tensors(scaling) if scaling else None,
-            schema=Schema.from_json(about["schema"]) if about["schema"] else None,
+            schema=_schema(about["schema"]),
             representation=about["representation"],
             heads=Heads.from_json(about["heads"]) if about.get("heads") else None,
         )  # fmt: skip
@@ -168,14 +185,17 @@ class SavedModels:
             model = MODELS[about["model"]](federation)
         flat = FlatModel(model, federation.kind)
         _check_fits(model, parameters, len(tasks))
-        return cls(federation, flat, parameters)
+        board = Board(safetensors.torch.load_file(place / "billboard.safetensors"))
+        newcomers = Newcomers(from_plain(about.get("method")), flat, board)
+        return cls(federation, flat, parameters, newcomers)
 
     def _personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         rows = {name: value[tasks] for name, value in self.parameters.items()}
         return self.model.stacked(rows)
 
-    def predict(self, x: Any, tasks: Any) -> np.ndarray:
-        return predict(self.federation, self.model, self._personal, x, tasks)
+    def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> np.ndarray:
+        """As `Run.predict`."""
+        return predict(self.federation, self.model, self._personal, self.newcomers, x, tasks, known)
 
 
 def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) -> None:
@@ -189,12 +209,22 @@ def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) 
 
 
 def predict(
-    federation: Federation, model: FlatModel, personal: evaluate.Personal, x: Any, tasks: Any
+    federation: Federation,
+    model: FlatModel,
+    personal: evaluate.Personal,
+    newcomers: Newcomers,
+    x: Any,
+    tasks: Any = None,
+    known: Any = None,
 ) -> np.ndarray:
     """Predictions of each row by the model of its own task, in the target's units."""
-    if federation.schema is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
-        x, _ = federation.schema.matrix(x)
-    numbers = _numbers(federation, tasks)
+    x, named = _rows(federation, x, tasks)
+    there = set(federation.names)
+    guests = [name for name in dict.fromkeys(named) if name not in there]
+    if guests or known is not None:
+        federation, personal = newcomers.beside(federation, personal, guests, known)
+    number = {name: k for k, name in enumerate(federation.names)}
+    numbers = np.array([number[name] for name in named], dtype=np.int64)
     if len(numbers) != len(x):
         raise TacitError(f"there are {len(x)} rows but {len(numbers)} task names")
     device = model.start.device
@@ -240,13 +270,25 @@ def predict(
     return back
 
 
-def _numbers(federation: Federation, tasks: Sequence[Any]) -> np.ndarray:
-    known = {name: number for number, name in enumerate(federation.names)}
-    named = [str(task) for task in tasks]
-    unknown = next((name for name in named if name not in known), None)
-    if unknown is not None:
-        raise TacitError(
-            f"task {unknown!r} was not part of the training; tasks are named like "
-            f"{', '.join(list(known)[:5])}"
-        )
-    return np.array([known[name] for name in named], dtype=np.int64)
+def _rows(federation: Federation, x: Any, tasks: Any) -> tuple[Any, list[str]]:
+    """Raw rows, and whose each is: by `tasks`, or by the task column of a table."""
+    schema = federation.schema
+    if isinstance(x, str | Path | Mapping) or hasattr(x, "columns"):
+        if schema is None:
+            raise TacitError("the run was not made from a table: give rows of numbers, and tasks")
+        x = as_table(x)
+        if tasks is None:
+            tasks = task_names(x, schema.task)
+        x, _ = schema.matrix(x)
+    if tasks is None:
+        raise TacitError("rows of numbers do not say whose they are: pass tasks too")
+    return x, [str(task) for task in tasks]
+
+
+def _schema(text: str | None) -> Schema | FormulaSchema | None:
+    """How tables were read, as `about.json` has it."""
+    if text is None:
+        return None
+    return (
+        FormulaSchema.from_json(text) if "formula" in json.loads(text) else Schema.from_json(text)
+    )

@@ -22,6 +22,7 @@ from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
 from tacit.privacy.covariance import WISHART_REFUTED
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.models import predict, save_models
+from tacit.runtime.newcomers import Newcomers
 from tacit.runtime.personalise import Personalised
 from tacit.runtime.simulate import Simulation
 
@@ -149,15 +150,21 @@ class Run:
         w, buffers = self.models(number)
         return self.simulation.model.module(w[0], buffers[0])
 
-    def predict(self, x: Any, tasks: Any) -> Any:
-        """Predictions for new raw rows (an array, or a table with the training columns).
+    def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> Any:
+        """Predictions for new raw rows: an array, or a table with the training columns.
+
+        A table's own column says whose each row is, unless `tasks` does. A task that did not take
+        part is predicted by what is public, where that is a model, as it is for `mixed`. `known`
+        is a table of rows of such tasks, with the target: they learn from them.
 
         Regression gives numbers in the target's units, count expected counts, binary a probability,
         multiclass class probabilities [n, classes], multilabel probabilities [n, labels],
         segmentation probabilities of the classes within each head [n, heads · classes, height,
         width].
         """
-        return predict(self.federation, self.simulation.model, self.models, x, tasks)
+        public = self.simulation
+        newcomers = Newcomers(public.method, public.model, public.shown)
+        return predict(self.federation, public.model, self.models, newcomers, x, tasks, known)
 
     def to_json(self) -> dict[str, Any]:
         """The content of result.json.

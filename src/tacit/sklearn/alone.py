@@ -12,7 +12,7 @@ from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
 from tacit.methods import Local, TrainedMethod
-from tacit.methods.linear import LinearMethod, alone
+from tacit.methods.linear import LinearMethod, alone, as_parameters
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
 from tacit.runtime.auto import Intended
@@ -25,11 +25,12 @@ def alone_model(
     """The model of the only task, by what the method does for a task that nobody talks to."""
     method, rounds = plan.method, plan.rounds
     if isinstance(method, LinearMethod):
-        size = method.size(model)
+        size, outputs = method.size(model), federation.outputs
 
         def one(batches: Batches) -> Tensor:
-            rows = design(batches, size)
-            return alone(model.kind, rows, rows[0].new_zeros(size))[0].float()
+            rows = design(batches, size // outputs)
+            found = alone(model.kind, rows, rows[0].new_zeros(size))[0]
+            return as_parameters(found, outputs).float()
 
         rows = federation.train
         batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))

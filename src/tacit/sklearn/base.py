@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_regressor
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ class MultiTask(BaseEstimator, ABC):
     def _several_classes(self) -> bool:
         return False
 
+    _for_several = 'use PrivateMultiTaskClassifier(method="pmtl")'
+    """What to do where there are more classes than that."""
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
@@ -57,9 +60,7 @@ class MultiTask(BaseEstimator, ABC):
 
     def _rows(self, X: Any, y: Any, tasks: Any) -> Rows:
         """Checked rows in double precision, task after task; sets what is known of them."""
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=isinstance(self, RegressorMixin)
-        )
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=is_regressor(self))
         target = self._encoded(y)
         self._named = tasks is not None
         if tasks is None:
@@ -160,7 +161,7 @@ class Classifier(ClassifierMixin):
         if len(self.classes_) > 2 and not self._several_classes():  # type: ignore[attr-defined]
             raise TacitError(
                 f"Only binary classification is supported by method={self.method!r}, but y has "  # type: ignore[attr-defined]
-                f'{len(self.classes_)} classes: use PrivateMultiTaskClassifier(method="pmtl")'
+                f"{len(self.classes_)} classes: {self._for_several}"  # type: ignore[attr-defined]
             )
         return codes.astype(np.float64 if len(self.classes_) == 2 else np.int64)
 

@@ -36,7 +36,7 @@ from tacit.privacy import Everyone, Ledger, Prepaid, Privacy, guarantee, spent
 from tacit.privacy.accounting import Spent
 from tacit.privacy.sampling import Neighbours
 from tacit.randomness import Randomness
-from tacit.runtime.auto import chosen
+from tacit.runtime.auto import chosen, mixes
 from tacit.runtime.progress import silent
 from tacit.runtime.start import model_of
 from tacit.runtime.train import train
@@ -150,7 +150,7 @@ class _Private(MultiTask):
     ) -> None:
         """The models [tasks + 1, size], the billboard's last, and the units that they speak in."""
         if federation.preprocessing is not None:
-            self._keep_shared(in_original_units(federation, w.double()).numpy(), blank)
+            self._keep_shared(_in_original_units(federation, w.double()), federation.outputs, blank)
             return
         scale, shift, own = np.ones(len(w)), np.zeros(len(w)), federation.target_scale
         self._no_newcomers = ""
@@ -174,7 +174,7 @@ class _Private(MultiTask):
             module = flat.module(flat.start, flat.buffers)
             self._network = (module, federation.kind, w, buffers, scale, shift)
 
-    def _keep_shared(self, found: np.ndarray, blank: bool) -> None:
+    def _keep_shared(self, found: np.ndarray, outputs: int, blank: bool) -> None:
         """Weights for rows as they were given: there is a shared model where there are units."""
         self._no_newcomers = "one task shares nothing: fit at least two" if blank else ""
         if not np.isfinite(found[-1]).all():
@@ -182,7 +182,7 @@ class _Private(MultiTask):
                 "votes about units drowned in noise, so there is no shared model: fit more tasks, "
                 "or raise epsilon"
             )
-        self._keep_linear(found, 1, np.ones(len(found)), np.zeros(len(found)))
+        self._keep_linear(found, outputs, np.ones(len(found)), np.zeros(len(found)))
 
     # --- parameters ---
 
@@ -190,7 +190,9 @@ class _Private(MultiTask):
         if isinstance(self.method, str) and self.method == AUTO:
             return True
         kind = METHODS.get(self.method) if isinstance(self.method, str) else type(self.method)
-        return kind is None or not issubclass(kind, LinearMethod)
+        if kind is None or not issubclass(kind, LinearMethod):
+            return True
+        return "multiclass" in kind.kinds
 
     def _method(self) -> Method | str:
         if isinstance(self.method, str) and self.method == AUTO:
@@ -308,8 +310,10 @@ class _Private(MultiTask):
     def _votes(self, method: Method | str) -> bool:
         """Whether a run will find common units for the columns."""
         linear = isinstance(self.model, str) and self.model == "linear" and self.fit_intercept
-        classes = getattr(self, "classes_", ())
-        return isinstance(method, Mixed) or (method == AUTO and linear and len(classes) <= 2)
+        classes = len(getattr(self, "classes_", ()))
+        kind: Kind = "regression" if not classes else "binary" if classes == 2 else "multiclass"
+        few = mixes(kind, self.n_features_in_, classes if classes > 2 else 1)
+        return isinstance(method, Mixed) or (method == AUTO and linear and few)
 
     def _columns(self, number: int) -> list[str]:
         return [*getattr(self, "feature_names_in_", [f"x{i}" for i in range(number)])]
@@ -348,6 +352,18 @@ class _Private(MultiTask):
                 UnbookedTuningWarning,
                 stacklevel=3,
             )
+
+
+def _in_original_units(federation: Federation, w: Tensor) -> np.ndarray:
+    """Models [tasks + 1, size] for rows as they were given; each class has its own weights."""
+    outputs, p = federation.outputs, w.shape[1] // federation.outputs - 1
+    slopes, biases = w[:, : outputs * p].unflatten(1, (outputs, p)), w[:, outputs * p :]
+    each = [
+        in_original_units(federation, torch.cat([slopes[:, k], biases[:, k : k + 1]], dim=1))
+        for k in range(outputs)
+    ]
+    sides = [one[:, :-1] for one in each], [one[:, -1:] for one in each]
+    return torch.cat([*sides[0], *sides[1]], dim=1).numpy()
 
 
 class PrivateMultiTaskRegressor(Regressor, _Private):
@@ -444,7 +460,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 class PrivateMultiTaskClassifier(Classifier, _Private):
     """Private multi-task classification: a model for every task, and a guarantee.
 
-    Linear methods ("prior", "mpmtl") know two classes; others, like "pmtl", any number.
+    "prior" and "mpmtl" know two classes; others, like "mixed" and "pmtl", any number.
 
     Parameters
     ----------

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.data.assemble import assemble
-from tacit.data.common import in_original_units
 from tacit.data.schema import PUBLIC
 from tacit.data.split import SplitRule
 from tacit.data.targets import KIND, Target, encode
 from tacit.errors import TacitError
 from tacit.federation import Federation, Kind
-from tacit.formula.design import Design, design
-from tacit.formula.text import Formula, parse
+from tacit.formula import Design, design, parse
 from tacit.methods import Mixed
 from tacit.privacy import Privacy
-from tacit.runtime.train import train
+from tacit.runtime.train import SETTINGS, train
 
 if TYPE_CHECKING:
     from tacit.runtime.progress import Progress
@@ -34,6 +34,7 @@ def mixed(
     rounds: int | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
+    resume: bool = False,
     test: float = 0.0,
     progress: Progress | None = None,
 ) -> Run:
@@ -52,40 +53,53 @@ def mixed(
     kind : "regression", "count", "binary" or "multiclass"; None for binary where the target has
         two values, multiclass where it is text, and numbers otherwise
     privacy : a `tacit.Privacy` instead of epsilon and delta
-    rounds, seed, out, progress : those of `tacit.train`
+    rounds, seed, out, resume, progress : those of `tacit.train`
     test : share of each task's rows to hold back and measure on
 
-    `run.predict` takes rows of the design (`run.federation.features`), not of the table.
+    `run.predict(table)` reads new tables by the same formula.
     """
     parsed = parse(formula)
     privacy = _promise(epsilon, delta, privacy)
     found = design(parsed, table)
     slopes = ",".join(str(column) for column in found.slopes)
+    place = str(table) if isinstance(table, str | Path) else None
     return train(
-        _federation(parsed, found, kind, SplitRule(0.0, test)),
+        _federation(found, kind, SplitRule(0.0, test)),
         Mixed(slopes=slopes),
         privacy=privacy,
         rounds=rounds,
         seed=seed,
         out=out,
+        resume=resume,
         personalise="none",
         baselines=test > 0,  # on the rows that it learned from, each task is best alone
         progress=progress,
-        config={"formula": formula},
+        config={"formula": formula, "table": place, "kind": kind, "test": test},
     )
 
 
-def coefficients(run: Run) -> dict[str, float]:
-    """β of a mixed model in the units of the table, the intercept first; covered by ε."""
-    federation, beta = run.federation, run.simulation.shown["beta"].double().cpu()
-    classes = federation.labels if federation.kind == "multiclass" else ("",)
-    found: dict[str, float] = {}
-    for label, own in zip(classes, beta.reshape(len(classes), -1), strict=True):
-        *slopes, intercept = in_original_units(federation, own.unsqueeze(0))[0].tolist()
-        of = f"{label}: " if label else ""
-        found[f"{of}Intercept"] = intercept
-        found |= {f"{of}{name}": at for name, at in zip(federation.features, slopes, strict=True)}
-    return found
+def resumed(folder: Path, progress: Progress | None = None) -> Run:
+    """Go on with a run of `mixed` on a file, with the settings that its folder has."""
+    path = folder / "checkpoint" / SETTINGS
+    if not path.is_file():
+        raise TacitError(f"{folder} holds no run to resume: give the folder that --out named")
+    given = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    if given.get("table") is None:
+        raise TacitError(
+            f"the run in {folder} is none of `tacit mixed`: use tacit train --resume {folder}"
+        )
+    return mixed(
+        given["formula"],
+        given["table"],
+        kind=given["kind"],
+        privacy=None if given["privacy"] is None else Privacy(**given["privacy"]),
+        rounds=given["rounds"],
+        seed=given["seed"],
+        out=folder,
+        resume=True,
+        test=given["test"],
+        progress=progress,
+    )
 
 
 def _promise(epsilon: float | None, delta: float | None, privacy: Privacy | None) -> Privacy | None:
@@ -96,12 +110,12 @@ def _promise(epsilon: float | None, delta: float | None, privacy: Privacy | None
     return privacy if epsilon is None else Privacy(epsilon=epsilon, delta=delta)
 
 
-def _federation(formula: Formula, found: Design, kind: Kind | None, rule: SplitRule) -> Federation:
-    target = encode(found.y, kind, formula.target)
+def _federation(found: Design, kind: Kind | None, rule: SplitRule) -> Federation:
+    target = encode(found.y, kind, found.schema.target[0])
     if kind is None and target.kind == "multiclass" and found.y.dtype.kind in "iuf":
         # Grades are numbers to a statistician, however few there are; so are counts, unless said.
         target = Target("regression", found.y.astype(float), 1, said=(KIND,))
-    return assemble(
+    made = assemble(
         found.x,
         target,
         found.tasks,
@@ -112,3 +126,5 @@ def _federation(formula: Formula, found: Design, kind: Kind | None, rule: SplitR
         assumptions=(PUBLIC,),
         source=found.source,
     )
+    classes = (made.labels,) if made.labels else ()
+    return replace(made, schema=replace(found.schema, kind=made.kind, classes=classes))
