@@ -35,7 +35,7 @@ from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, first_board, heads_of
 from tacit.runtime.stopping import ASTRAY, astray, no_better_for
-from tacit.runtime.store import REMEDY, Store
+from tacit.runtime.store import REMEDY, Store, in_the_place_of
 from tacit.runtime.votes import Votes
 
 CURVE_POINTS = 20
@@ -229,11 +229,7 @@ class Simulation:
         with reading(self.store.journal, REMEDY):
             if board.round > self.rounds:
                 raise ValueError(f"its round is {board.round} of {self.rounds}")
-            # In the order of before: what was traced takes tensors by position.
-            ordered = {
-                name: _alike(name, board[name], now) for name, now in self.board.tensors.items()
-            }
-            self.board = Board(ordered, board.round).to(self.device)
+            self.board = in_the_place_of(self.board, board).to(self.device)
             self._restore(board.tensors)
             self._in_units()
             self.curve = [{**point, "round": int(point["round"])} for point in notes["curve"]]
@@ -491,13 +487,6 @@ class Simulation:
                 "epsilon": epsilon(self.channel.ledger.before(self.board.round)),
             }
         )
-
-
-def _alike(name: str, kept: Tensor, now: Tensor) -> Tensor:
-    """What a checkpoint has in the place of this tensor, if it can be that."""
-    if kept.shape != now.shape or kept.dtype != now.dtype:
-        raise ValueError(f"its {name} is {kept.dtype} {tuple(kept.shape)}")
-    return kept
 
 
 def chunk_bytes(device: torch.device) -> int:

@@ -195,3 +195,15 @@ def _notes(file: Any) -> dict[str, Any]:
     if type(notes["round"]) is not int or notes["round"] < 0:
         raise ValueError(f"its round is {notes['round']!r}")
     return notes
+
+
+def in_the_place_of(now: Board, kept: Board) -> Board:
+    """A billboard of a checkpoint, if it can stand for this one.
+
+    Its tensors are in the same order: what was traced takes them by position.
+    """
+    for name, value in now.tensors.items():
+        found = kept[name]
+        if found.shape != value.shape or found.dtype != value.dtype:
+            raise ValueError(f"its {name} is {found.dtype} {tuple(found.shape)}")
+    return Board({name: kept[name] for name in now.tensors}, kept.round)
