@@ -74,6 +74,7 @@ def coordinator_head(folder: Path) -> Iterator[Open]:
 @contextlib.contextmanager
 def _coordinator(folder: Path) -> Iterator[Port]:
     with Port(folder).open() as port:
+        assert works(port)
         yield port
         assert all(line.isprintable() for line in port.said) and len(port.said) < 50
 
@@ -125,6 +126,7 @@ def _server(folder: Path) -> Iterator[tuple[Identity, int, Callable[[], bool]]]:
         return True
 
     try:
+        assert lets_in()
         yield identity, number, lets_in
     finally:
         daemon.stop()

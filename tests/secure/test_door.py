@@ -80,6 +80,22 @@ def test_strangers_elsewhere_do_not_push_out_those_where_parties_come_from():
     assert len(at.ended) == 20 + 500 - STRANGERS and not any("home" in str(n) for n in at.ended)
 
 
+def test_who_comes_too_often_is_mostly_hung_up_on_unless_parties_come_from_there(monkeypatch):
+    at = Arrivals()
+    assert not any(at.door.refuses("10.0.0.1") for _ in range(door.OFTEN))
+    refused = sum(at.door.refuses("10.0.0.1") for _ in range(1000))
+    assert 700 < refused < 900  # now and then one is let in, so that no party is kept out
+    assert not at.door.refuses("10.0.0.2")
+    at.come("party", "10.0.0.1")
+    assert at.door.know("party", "ann")
+    assert not any(at.door.refuses("10.0.0.1") for _ in range(100))
+    for number in range(2 * door.MOST_ADDRESSES):
+        at.door.refuses(f"10.1.{number >> 8}.{number & 255}")
+    assert len(at.door._arrivals) <= door.MOST_ADDRESSES + 1
+    monkeypatch.setattr(door, "WHILE", 0.0)
+    assert not any(at.door.refuses("10.0.0.3") for _ in range(2 * door.OFTEN))
+
+
 def test_one_network_of_ipv6_counts_as_one_address():
     at = Arrivals()
     for number in range(EACH_ADDRESS + 1):
@@ -184,6 +200,7 @@ def server(tmp_path_factory):
     thread.start()
     while not made.lines:
         time.sleep(0.01)
+    assert made.lets_in()
     yield made
     made.daemon.stop()
     thread.join(5)

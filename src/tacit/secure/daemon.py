@@ -130,6 +130,9 @@ class Daemon:
         if self._door.full:
             raise OSError("too many are still being closed")
         plain, (host, *_) = listener.accept()
+        if self._door.refuses(host):
+            plain.close()
+            return
         sock = self._identity.begin(plain)
         cut = functools.partial(socket.socket.shutdown, sock, socket.SHUT_RDWR)
         visit = self._door.enter(sock, host, cut)

@@ -10,12 +10,17 @@ with most strangers, where no party has come from it before. So a newcomer alway
 even from an address that is full of strangers: a party needs a fraction of a second to say who it
 is, and is pushed out only by hundreds that come within it. In all there are never more connections
 than the process has handles for, less those that files need.
+
+A handshake costs many times what hanging up costs. So of the connections of an address that no
+party has come from, beyond `OFTEN` in `WHILE` seconds, only some are let in, by `CHANCE`: a party
+that tries again gets in soon, however many strangers there are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import random
 import resource
 import socket
 import threading
@@ -28,13 +33,15 @@ from typing import Any
 from tacit.errors import TacitError
 
 STRANGERS, EACH_ADDRESS, EACH_PARTY = 512, 256, 32
+OFTEN, WHILE, CHANCE = 32, 10.0, 0.2
 FILES = 256
 """Handles that are left for ledgers, models, logs and whatever libraries open."""
+AT_ONCE = 100
 BACKLOG = 1024
 """Connections that wait in the kernel until somebody accepts them."""
 MOST_HANDLES = 1 << 16
-MOST_HOMES = 1 << 12
-"""So many addresses of parties are remembered."""
+MOST_ADDRESSES = 1 << 12
+"""So many are remembered, of parties and of others."""
 
 
 @dataclass(eq=False)
@@ -70,6 +77,8 @@ class Door:
         """How many strangers each address has."""
         self._homes: set[str] = set()
         """Where parties have come from."""
+        self._arrivals: Counter[str] = Counter()
+        self._counted_since = time.monotonic()
         self._parties: dict[str, dict[Hashable, Visit]] = {}
         self._known = 0
         self._lock = threading.Lock()
@@ -78,6 +87,17 @@ class Door:
     def full(self) -> bool:
         """Whether handles are short, until those that were cut are closed."""
         return len(self._open) >= self.most
+
+    def refuses(self, host: str) -> bool:
+        """Whether whoever has just connected from there is not worth a handshake."""
+        address, now = _neighbourhood(host), time.monotonic()
+        with self._lock:
+            if now - self._counted_since > WHILE or len(self._arrivals) > MOST_ADDRESSES:
+                self._arrivals.clear()
+                self._counted_since = now
+            self._arrivals[address] += 1
+            often = self._arrivals[address] > OFTEN and address not in self._homes
+        return often and random.random() > CHANCE
 
     def enter(self, key: Hashable, host: str, cut: Callable[[], object]) -> Visit:
         """Somebody has connected; `key` is what this connection is called from now on."""
@@ -108,7 +128,7 @@ class Door:
                 self._end(visit)
                 return False
             self._forget(visit)
-            if len(self._homes) < MOST_HOMES:
+            if len(self._homes) < MOST_ADDRESSES:
                 self._homes.add(visit.address)
             visit.party = party
             self._parties.setdefault(party, same)[key] = visit
@@ -165,13 +185,20 @@ class Listener(socket.socket):
     door: Door
 
     def accept(self) -> tuple[Guest, Any]:
-        if self.door.full:
-            raise BlockingIOError
-        plain, address = super().accept()
+        for _ in range(AT_ONCE):
+            if self.door.full:
+                break
+            plain, address = super().accept()
+            if not self.door.refuses(address[0]):
+                return self._let_in(plain, address), address
+            plain.close()
+        raise BlockingIOError  # as if there were no more: others have their turn now
+
+    def _let_in(self, plain: socket.socket, address: Any) -> Guest:
         guest = Guest(fileno=plain.detach())
         guest.visit = self.door.enter(address[:2], address[0], guest.cut)
         guest.door = self.door
-        return guest, address
+        return guest
 
 
 class Guest(socket.socket):

@@ -28,6 +28,8 @@ from tacit.words import quoted
 QUEUED = 64 << 20
 """Bytes that may wait for one server before the sender has to wait as well."""
 MOST_GREETING = 1 << 14
+TRYING, PAUSE = 5.0, 0.1
+"""Seconds in which one tries to be let in, and between two attempts; see `door`."""
 
 
 class Refused(Exception):
@@ -48,18 +50,11 @@ class Identity:
         self, address: str, peer: str, hello: dict[str, Any], patience: float = PATIENCE
     ) -> Channel:
         """A connection to this party, which has to let us in."""
-        try:
-            plain = socket.create_connection(split(address), timeout=patience)
-        except OSError as error:
-            reason = error.strerror or "no answer"
-            raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
-        try:
-            sock = _prepared(self._outgoing, plain)
-            _shake_hands(sock)
-        except Refused as refused:
-            raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
-        except OSError:
-            raise PartyError(peer, f"did not begin TLS at {address}") from None
+        until = time.monotonic() + min(patience, TRYING)
+        while (sock := self._reach(address, peer, patience)) is None:
+            if time.monotonic() > until:
+                raise PartyError(peer, f"did not begin TLS at {address}")
+            time.sleep(PAUSE)
         channel = Channel(sock, peer)
         try:
             found = certified_name(channel.sock)
@@ -70,6 +65,24 @@ class Identity:
             channel.close()
             raise
         return channel
+
+    def _reach(self, address: str, peer: str, patience: float) -> ssl.SSLSocket | None:
+        """TLS with whoever is there; None if it hung up, as it does now and then in a crowd."""
+        try:
+            plain = socket.create_connection(split(address), timeout=patience)
+        except OSError as error:
+            reason = error.strerror or "no answer"
+            raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
+        try:
+            sock = _prepared(self._outgoing, plain)
+            _shake_hands(sock)
+        except Refused as refused:
+            raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
+        except ConnectionError:
+            return None
+        except OSError:
+            raise PartyError(peer, f"did not begin TLS at {address}") from None
+        return sock
 
     def _greet(self, channel: Channel, hello: dict[str, Any], patience: float) -> None:
         try:

@@ -27,7 +27,16 @@ def port(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(door, "EACH_ADDRESS", EACH_ADDRESS)  # fewer, so that few are enough
         with Port(tmp_path_factory.mktemp("port")).open() as made:
+            assert works(made)
             yield made
+
+
+def test_a_silo_gets_in_where_nobody_but_strangers_came_from(port, crowd, monkeypatch):
+    monkeypatch.setattr(port.link.door, "_homes", set())
+    monkeypatch.setattr(door, "CHANCE", 0.5)  # so that it does not take long
+    connections = crowd(200, lambda: plain(port))
+    assert works(port) and "127.0.0.1" in port.link.door._homes
+    assert held(connections, EACH_ADDRESS) <= EACH_ADDRESS
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.runtime.flower.port import Port, refused, works
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     with Port(tmp_path_factory.mktemp("port")).open() as made:
+        assert works(made)
         yield made
 
 
