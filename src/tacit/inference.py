@@ -349,7 +349,7 @@ def _explained(
 ) -> tuple[float | None, float | None]:  # fmt: skip
     """Marginal and conditional R².
 
-    Columns in common units have spread 1 by what tasks voted, in coarse steps: hence approximate.
+    Columns in common units have about the spread that tasks told: hence approximate.
     How they go together, and the spread of columns that were left as they are (0 and 1), come from
     the information with the intercept taken out, which is about rows · Var x.
     """
@@ -359,10 +359,12 @@ def _explained(
     scaled = np.zeros(0, dtype=bool)
     if made is not None and made.shift.shape[1] == len(size):
         scaled = ((made.shift != 0) | (made.scale != 1)).any(0).cpu().numpy()
-    rows = float(np.median(size[scaled])) if scaled.any() else 0.0
+    told = _told_spreads(board, int(scaled.sum()))
+    rows = float(np.median(size[scaled] / told**2)) if scaled.any() else 0.0
     if len(size) and rows <= 0:
         return None, None
-    sd = np.where(scaled, 1.0, np.sqrt(size / max(rows, 1e-30)))
+    sd = np.sqrt(size / max(rows, 1e-30))
+    sd[scaled] = told
     each = np.sqrt(np.where(size > 0, size, np.inf))
     together = scatter / np.outer(each, each)
     np.fill_diagonal(together, 1.0)
@@ -371,6 +373,14 @@ def _explained(
     varied = float(np.diag(spread) @ np.append(sd, 1.0)[own] ** 2)
     total = fixed + varied + residual
     return fixed / total, (fixed + varied) / total
+
+
+def _told_spreads(board: dict[str, np.ndarray], columns: int) -> np.ndarray:
+    """Of the columns that have common units, in these units; 1 where nobody told any."""
+    found = board.get("deviation", np.zeros(0)) / board.get("spread", np.zeros(0))
+    if len(found) not in (columns, columns + 1):  # the target is the last
+        return np.ones(columns)
+    return np.nan_to_num(found[:columns], nan=1.0)
 
 
 def mixed_of(simulation: Simulation) -> Mixed:

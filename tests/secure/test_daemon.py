@@ -95,7 +95,7 @@ def test_a_job_whose_answers_differ_each_time_works_once(servers):
     error = fail(servers.remote, job)
     assert "this job was here before, and is not repeated" in str(error)
     servers.restart("server-0")  # which has not forgotten
-    assert "server-0 refused the job: this job was here" in str(fail(servers.remote, job))
+    assert "server-0 refused the job: “this job was here" in str(fail(servers.remote, job))
 
 
 def test_servers_that_were_told_of_another_job_let_no_client_in(servers):

@@ -32,6 +32,8 @@ import torch
 from torch import Tensor
 
 STAGES = ("units", "places")
+NAMES = ("reach", "step", "centre", "spread", "deviation")
+"""What is public about units; the deviation is the spread before it is rounded."""
 SMALLEST, LARGEST = -8, 10
 """Decimal logarithms of spreads and centres that can be told apart."""
 POWERS = (1.0, 6.0, 36.0)
@@ -54,8 +56,7 @@ RATHER_UP = 1.15
 
 def blank(columns: int, like: Tensor) -> dict[str, Tensor]:
     """What is public about units, before anybody told anything."""
-    names = ("reach", "step", "centre", "spread")
-    return {name: like.new_ones(columns, dtype=torch.float64) for name in names}
+    return {name: like.new_ones(columns, dtype=torch.float64) for name in NAMES}
 
 
 def size(stage: str, columns: int) -> int:
@@ -133,7 +134,8 @@ def _read_units(told: Tensor, noise: Tensor) -> dict[str, Tensor]:
     # What is constant inside tasks has no spread yet: circles begin far below its size.
     finest = reach / (FIRST * math.prod(LONGER) ** (FINENESS / len(LONGER)))
     step = _round(torch.where(constant, finest, spread))
-    return {"reach": reach, "step": step, "centre": torch.zeros_like(reach), "spread": spread}
+    none = torch.zeros_like(reach)
+    return {"reach": reach, "step": step, "centre": none, "spread": spread, "deviation": spread}
 
 
 def _read_places(told: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -147,7 +149,7 @@ def _read_places(told: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[
     total = torch.sqrt(board["spread"] ** 2 + between**2)
     spread = torch.where(found.sure, _round(RATHER_UP * total), torch.nan)
     centre = (2 * found.middle / spread).round() * spread / 2
-    return {"reach": board["reach"], "step": step, "spread": spread, "centre": centre}
+    return board | {"centre": centre, "spread": spread, "deviation": total}
 
 
 class Read(NamedTuple):

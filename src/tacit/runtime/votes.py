@@ -26,8 +26,6 @@ SPARED = (
     "every task keeps its own units: votes for common ones would drown in the noise that so few "
     "tasks need"
 )
-NAMES = ("reach", "step", "centre", "spread")
-"""What is public about units."""
 
 
 @dataclass(frozen=True)
@@ -120,4 +118,4 @@ class Votes:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return NAMES if self.columns else ()
+        return units.NAMES if self.columns else ()
