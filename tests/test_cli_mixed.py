@@ -29,6 +29,7 @@ def wages(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_mixed_model_by_formula(wages, tmp_path):
     out = tmp_path / "mixed"
     text = "wage ~ exper + union + (1 + exper | person)"
@@ -67,6 +68,7 @@ def test_mistakes_in_a_mixed_model_get_one_sentence(wages, tmp_path, formula, mo
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on(wages, tmp_path, monkeypatch):
     """With the settings of its folder, to the end that it would have had."""
     text, whole = "wage ~ exper + union + (1 | person)", tmp_path / "whole"

@@ -446,6 +446,7 @@ def test_cross_validation_hands_tasks_on_and_is_no_tuning(routing):
     assert scores.min() > 0.75
 
 
+@pytest.mark.slow
 def test_a_grid_search_is_tuning_that_nobody_booked(routing, tmp_path):
     x, y, tasks = arrays(8, 3, "binary", rows=(12, 20))
     made = PrivateMultiTaskClassifier(ledger=tmp_path / "ledger")

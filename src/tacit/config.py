@@ -182,6 +182,8 @@ def read(path: Path) -> dict[str, Any]:
         tables = json.loads(text) if path.suffix == ".json" else _toml(text)
         if not isinstance(tables, dict) or _deeper(tables, DEEPEST):
             raise ValueError(f"expected tables in tables, at most {DEEPEST} deep")
+        if _huge(tables):
+            raise ValueError("a whole number in it has more than 64 bits")
         return tables
 
 
@@ -194,9 +196,19 @@ def _toml(text: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def _held_in(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def _deeper(value: Any, levels: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_deeper(one, levels - 1) for one in inner)
+    return levels < 0 or any(_deeper(one, levels - 1) for one in _held_in(value))
+
+
+def _huge(value: Any) -> bool:
+    """Python reads whole numbers of any size, and no float is as large as they may be."""
+    if isinstance(value, int):
+        return not -(2**63) <= value < 2**64
+    return any(map(_huge, _held_in(value)))
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

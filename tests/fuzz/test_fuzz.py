@@ -6,6 +6,9 @@ from contextlib import nullcontext
 
 import pytest
 
+from tacit import TacitError, config
+from tacit.data import from_table
+from tacit.data.schema import Schema
 from tests.fuzz.hunt import hunt
 from tests.fuzz.parsers import PARSERS
 
@@ -29,3 +32,21 @@ def test_the_hunt_finds_what_is_wrong(tmp_path, monkeypatch):
     """It would be no use if it did not."""
     monkeypatch.setattr("tacit.data.npz.reading", lambda *given: nullcontext())
     assert hunt("npz", tmp_path, cases=60).problems
+
+
+def test_what_long_hunts_found(tmp_path):
+    """Each ended in a traceback, or in several lines, after minutes of changed files."""
+    huge = tmp_path / "huge.toml"
+    huge.write_text(f"[run]\nrounds = {10**400}\n", encoding="utf-8")
+    table = tmp_path / "table.csv"
+    table.write_text('"si\nte",age,outcome\na,1,2\n', encoding="utf-8")
+    sentences = [
+        (lambda: config.read(huge), "more than 64 bits"),
+        (lambda: Schema.from_json('{"columns": [], "target": [{"name": ["y"]}]}'), "cannot be"),
+        (lambda: Schema.from_json('{"version": [1], "columns": []}'), "cannot be read"),
+        (lambda: from_table(table, task="site", target="outcome"), "no column 'site'"),
+    ]
+    for read, words in sentences:
+        with pytest.raises(TacitError, match=words) as found:
+            read()
+        assert "\n" not in str(found.value)

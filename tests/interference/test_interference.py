@@ -133,6 +133,7 @@ def test_every_method(name, batch):
         assert noticed(*pair, setting) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [("mixed", "count"), ("mixed", "multiclass"), ("prior", "count")]
 )

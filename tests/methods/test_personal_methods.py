@@ -50,6 +50,7 @@ def test_fedprox_without_pull_is_fedavg(make_federation, privacy):
     assert not torch.equal(near.simulation.board["model"], other.simulation.board["model"])
 
 
+@pytest.mark.slow
 def test_fedprox_solves_the_proximal_problem(make_federation):
     """One round, many local steps: the contribution is the mean proximal point."""
     federation, pull = make_federation(), 0.8
@@ -69,6 +70,7 @@ def test_ditto_without_pull_trains_alone_beside_fedavg(make_federation):
     assert torch.equal(ditto.simulation.board["model"], average.simulation.board["model"])
 
 
+@pytest.mark.slow
 def test_ditto_converges_to_its_closed_form(make_federation):
     federation, pull = make_federation(), 0.6
     finished = run(federation, Ditto(pull=pull, lr=0.1, local_steps=1, **FREE), rounds=1000)

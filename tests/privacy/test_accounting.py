@@ -73,6 +73,7 @@ PAPER = {  # data set: σ, γ, T, m (q = 100, δ = 1/m), then the four ε of doc
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_published_epsilon_and_what_it_should_have_been(name):
     sigma, clip, rounds, tasks, (published, tight, replace, written) = PAPER[name]
@@ -104,6 +105,7 @@ def drawn_in_public(size: int, tasks: int, noise: float, rounds: int, delta: flo
     return brentq(excess, 0, 1000)
 
 
+@pytest.mark.slow
 @settings(max_examples=7, deadline=None)
 @given(
     noise=st.floats(2, 30),
@@ -192,6 +194,7 @@ def test_theorem_1_is_the_formula_of_the_paper():
     assert theorem_1(2.0, math.exp(-4), 0.5, 9, 3) == pytest.approx(4 * 0.5 * 6 / (2 * 3))
 
 
+@pytest.mark.slow
 def test_affordable_is_the_last_count_that_fits():
     release = Release(Poisson(0.5), 10.0)
     before = {Release(Poisson(0.5), 4.0): 2}

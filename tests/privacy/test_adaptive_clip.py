@@ -57,6 +57,7 @@ def test_update_and_bits_together_cost_one_release():
     assert 1 / (z / math.sqrt(1 - BITS_SHARE)) ** 2 + 1 / bit**2 == pytest.approx(1 / z**2)
 
 
+@pytest.mark.slow
 def test_a_run_books_the_clip_of_each_release_and_costs_no_more(make_federation):
     plain = {"rounds": 12, "seed": 0, "baselines": False, "personalise": "none"}
     private = {"privacy": tacit.Privacy(noise=0.5), **plain}

@@ -266,6 +266,7 @@ def test_attack_the_release_with_the_worst_task():
     assert 0.3 * promised < proved <= promised  # strong enough to be worth failing
 
 
+@pytest.mark.slow
 def test_attack_succeeds_when_clipping_is_removed(monkeypatch):
     def unclipped(self, contributions):
         self._Collection__sum = (contributions.sum(dim=0).double() * 2**30).long()

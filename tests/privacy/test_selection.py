@@ -97,6 +97,7 @@ def test_more_runs_cost_more_and_even_one_costs_no_less_than_a_plain_run():
     assert costs[0] >= plain.get_epsilon(DELTA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "runs"), [(0.5, 5), (6.0, 8)])
 def test_calibrated_noise_keeps_the_promise_and_hardly_more(epsilon, runs):
     noise = smallest_noise(lambda z: cost(z, runs), epsilon, DELTA, 20)

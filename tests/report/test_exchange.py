@@ -62,6 +62,7 @@ def exchanged(make):
     return made
 
 
+@pytest.mark.slow
 def test_sections_appear_exactly_when_they_should(make, exchanged):
     for result, wanted in (
         (make(), ()),

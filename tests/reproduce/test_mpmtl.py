@@ -115,6 +115,7 @@ def check_files(name, page, out):
     assert ("## Bars" in index) == (name in ("mpmtl/figure6", "mpmtl/figure8"))
 
 
+@pytest.mark.slow
 def test_columns_of_the_tradeoff(tiny, tmp_path, monkeypatch):
     out, name = tmp_path / "out", "mpmtl/figure6"
     given = {"sets": ["low-rank"], "seeds": 2, "reduced": True, "say": lambda _: None}

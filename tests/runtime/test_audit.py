@@ -29,6 +29,7 @@ def attacked(federation, epsilon=1.0, runs=6000, method=None, **more) -> Audit:
     return tacit.audit(federation, method or tacit.PMTL(clip=0.3), privacy=privacy, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "neighbours"), [(1.0, "add-remove"), (4.0, "replace"), (8.0, "add-remove")]
 )
@@ -40,6 +41,7 @@ def test_a_true_promise_is_half_proved_and_not_refuted(make_federation, epsilon,
     assert found.tries == {"runs": 6000, "releases": 6000}
 
 
+@pytest.mark.slow
 def test_who_takes_turns_is_attacked_in_its_own_rounds(make_federation):
     """Each task is in one of three rounds, and everybody knows in which."""
     settings = {"sampling": "in-turn", "cohort": 4, "rounds": 3}
@@ -222,6 +224,7 @@ def test_what_cannot_be_attacked_is_refused_in_a_sentence(make_federation):
     refuse("was tuned", ledger=tuned)
 
 
+@pytest.mark.slow
 def test_rounds_of_a_mixed_model_are_attacked_as_they_are_made():
     federation = tacit.data.load("personal-shift", tasks=30, rows=8)
     given = {"privacy": tacit.Privacy(epsilon=4.0), "seed": 0}

@@ -38,7 +38,8 @@ def test_other_models_take_steps_that_cannot_diverge():
     for federation, model in ((table(), "mlp"), (wide, "linear")):
         found = picked(federation, model)
         assert isinstance(found.method, PMTL) and found.method.steepest is not None
-        assert found.method.clip_quantile is not None and found.method.units == "common"
+        assert found.method.clip_quantile is not None and found.method.shorten
+        assert found.method.units == "common"
         assert found.rounds == 32  # two of them vote for units
     assert isinstance(picked(table(), "linear-no-intercept").method, SharedPrior)
     related = dataclasses.replace(table().clustered([0, 1] * 6))
@@ -117,6 +118,20 @@ def test_steps_of_bounded_length_cannot_diverge():
         assert not run.diverged
         every = torch.arange(8)
         assert run.simulation.personal(every)[0].norm(dim=1).max() < 20 * 5 * 0.1 * 2
+
+
+def test_noise_does_not_pile_up_where_tasks_are_few():
+    """A release is shortened to one clip, which no mean of contributions is longer than."""
+    x, y, names = arrays(8, 3, "regression")
+    few = tacit.data.from_arrays(x, y, names, kind="regression", scale="none")
+    method = PMTL(lr=0.1, steepest=1.0, clip=0.5)
+    much = {"privacy": tacit.Privacy(noise=50.0), "rounds": 10, "model": "mlp"}
+    lengths = []
+    for shorten in (False, True):
+        run = tacit.train(few, dataclasses.replace(method, shorten=shorten), **much, **RUN)
+        moved = run.simulation.board["mean"] - run.simulation.model.start
+        lengths.append(float(moved.norm()))
+    assert lengths[0] > 50 and lengths[1] <= 10 * 0.5 + 1e-6
 
 
 def test_common_units_need_columns_that_have_none():

@@ -77,6 +77,7 @@ def test_models_are_clipped_whatever_they_are():
     assert found.matrix.diagonal().max() <= 0.25
 
 
+@pytest.mark.slow
 def test_its_subspace_helps_related_tasks():
     _, federation = two_kinds(tasks=24, rows=12)
     found = between_tasks(federation, privacy=Privacy(noise=0.01), clip=3.0, seed=0)

@@ -165,6 +165,7 @@ def test_a_run_ends_with_the_models_of_a_plain_curator(curator: tacit.Secure) ->
     assert secure.exchange == {"hidden": True, "answers": 32}  # nobody knows more
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was(tmp_path) -> None:
     federation, curator = headed(6), tacit.Secure(trust="replicated")
     method = FedMTL(lr=0.1, threshold=0.2)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import TacitError
+from tacit.words import LONGEST_NAME, shortened
 
 MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
 
@@ -101,7 +102,8 @@ def hint(name: str, known: Sequence[str] | dict[str, Any], many: int = 12) -> st
     close = difflib.get_close_matches(str(name), names, n=1)
     meant = f"; did you mean {close[0]!r}?" if close else ";"
     more = f" and {len(names) - many} more" if len(names) > many else ""
-    return f"{meant} there are: {', '.join(names[:many])}{more}"
+    shown = ", ".join(shortened(name, LONGEST_NAME) for name in names[:many])
+    return f"{meant} there are: {shown}{more}"
 
 
 def check_keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:

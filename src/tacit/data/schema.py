@@ -167,7 +167,7 @@ class Schema:
             if not isinstance(data, dict):
                 raise ValueError("it is no JSON object")
             return _checked(cls._from_plain(data))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise TacitError(f"{where} cannot be read: {error}; correct it") from None
 
     @classmethod

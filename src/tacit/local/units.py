@@ -134,8 +134,8 @@ def _read_units(told: Tensor, noise: Tensor) -> dict[str, Tensor]:
     # What is constant inside tasks has no spread yet: circles begin far below its size.
     finest = reach / (FIRST * math.prod(LONGER) ** (FINENESS / len(LONGER)))
     step = _round(torch.where(constant, finest, spread))
-    none = torch.zeros_like(reach)
-    return {"reach": reach, "step": step, "centre": none, "spread": spread, "deviation": spread}
+    found = {"reach": reach, "step": step, "spread": spread, "deviation": spread.clone()}
+    return found | {"centre": torch.zeros_like(reach)}
 
 
 def _read_places(told: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:

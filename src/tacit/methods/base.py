@@ -241,6 +241,9 @@ class BillboardMethod(OnBillboard, TrainedMethod):
     """Let the clip follow this quantile of the norms, privately; `clip` is where it starts."""
     units: Units = "own"
     """"common": two rounds vote for units of the columns first, charged inside the promise."""
+    shorten: bool = False
+    """Shorten a release that is longer than a clip: no mean without noise is, and noise must not
+    pile up where tasks are few for so many parameters."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -102,3 +102,8 @@ class Server:
             for name, value in board.tensors.items()
         }
         return Board(tensors, board.round)
+
+
+def shortened(mean: Tensor, most: float) -> Tensor:
+    """At most so long."""
+    return mean * (most / torch.linalg.vector_norm(mean).clamp(min=most))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import nn
 
@@ -42,8 +43,11 @@ from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.runtime.votes import Votes
 
-STEADY = {"lr": 0.1, "steepest": 1.0, "local_steps": 10, "clip": 1.0, "clip_quantile": 0.5}
-"""Local steps of bounded length."""
+STEADY: dict[str, Any] = {
+    "lr": 0.1, "steepest": 1.0, "local_steps": 10, "clip": 1.0, "clip_quantile": 0.5,
+    "shorten": True,
+}  # fmt: skip
+"""Neither a local step nor a step of the billboard is longer than it should be."""
 ROUNDS = 30
 TOGETHER = 1000
 """More tasks than this are not needed in a round."""

@@ -26,8 +26,8 @@ from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
 from tacit.local.threads import threads_for
 from tacit.local.together import Together, fixed
-from tacit.methods.base import Board, Method, OnBillboard, RelatedMethod, State
-from tacit.methods.server import Server
+from tacit.methods.base import BillboardMethod, Board, Method, OnBillboard, RelatedMethod, State
+from tacit.methods.server import Server, shortened
 from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
 from tacit.randomness import Randomness, scramble
@@ -251,7 +251,10 @@ class Simulation:
         self._collect(board, public, cohort, collection)
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
+        clip = self.channel.unit  # before it follows the quantile
         mean = collection.publishable(self.size_at(board.round)).to(self.device)
+        if isinstance(method, BillboardMethod) and method.shorten and not stage:
+            mean = shortened(mean, clip)
         with threads_for(mean.numel()):
             return Board(self._publish[stage](public, mean), board.round + 1)
 

@@ -110,7 +110,7 @@ def _statistics(name: str, heard: Mapping[str, Any]) -> dict[str, Any]:
     sent = heard.get("sent_bytes")
     numbers = {key: heard.get(key) for key in ("sent_messages", "seconds", "peak_memory")}
     told = [*sent.values(), *numbers.values()] if isinstance(sent, dict) else [None]
-    if not all(isinstance(number, int | float) for number in told):
+    if not all(isinstance(number, int | float) and 0 <= number < 2**63 for number in told):
         raise PartyError(name, "told something else about its part than numbers")
     return {"sent_bytes": sent, **numbers}
 
