@@ -33,6 +33,7 @@ def make_folder(folder: Path) -> None:
     try:
         for place in reversed(missing):
             place.mkdir(mode=0o700, exist_ok=True)
+            settle(place.parent)
     except OSError as error:
         raise TacitError(f"{folder} cannot be made: {error.strerror}; name another") from error
     if not folder.is_dir():
@@ -153,7 +154,8 @@ def hold(folder: Path) -> Iterator[None]:
             yield
         finally:
             _held.reset(before)
-            os.ftruncate(lock, 0)
+            with contextlib.suppress(OSError):  # whose it was is said to nobody while it is free
+                os.ftruncate(lock, 0)
     finally:
         os.close(lock)
 

@@ -105,6 +105,8 @@ class Ledger:
         """At the end of what was read: after that there is at most part of a line."""
         assert self.path is not None
         with files.writing(self.path):
+            if not self._read:  # before the first line: a file with lines is known to be settled
+                files.settle(self.path.parent)
             os.ftruncate(file, self._read)
             try:
                 written = os.pwrite(file, line, self._read)
@@ -114,8 +116,6 @@ class Ledger:
             except OSError:
                 os.ftruncate(file, self._read)
                 raise
-            if not self._read:
-                files.settle(self.path.parent)
         self._read += len(line)
 
     def _take_from(self, file: int) -> None:

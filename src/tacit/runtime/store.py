@@ -148,7 +148,8 @@ class Store:
         self, changes: list[tuple[Tensor, Tensor]], board: Board, notes: dict[str, Any]
     ) -> None:
         assert self._file is not None
-        self._file.flush()  # the table must hold the last journal before it is replaced
+        with writing(self.journal.with_name(TABLE)):
+            self._file.flush()  # the table must hold the last journal before it is replaced
         width = self._rows.shape[1]
         empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
         tensors = {

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 
 from tacit.errors import TacitError
+from tacit.files import create, settle
 from tacit.secure.links import SECRET_BYTES
 
 
@@ -22,16 +23,18 @@ def kept_secret(folder: Path, name: str) -> bytes:
     """This party's secret; drawn from the operating system the first time."""
     path = folder / f"{name}.secret"
     try:
-        with contextlib.suppress(FileExistsError):
+        if not path.exists():
             temporary = path.with_name(f"{path.name}.{os.getpid()}")
-            with open(temporary, "xb", opener=_private) as file:
-                file.write(os.urandom(SECRET_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
             try:
-                os.link(temporary, path)  # never over one that is there
+                with open(create(temporary), "wb") as file:
+                    file.write(os.urandom(SECRET_BYTES))
+                    file.flush()
+                    os.fsync(file.fileno())
+                with contextlib.suppress(FileExistsError):
+                    os.link(temporary, path)  # never over one that is there
             finally:
-                temporary.unlink()
+                temporary.unlink(missing_ok=True)
+        settle(folder)  # each time: whoever made it may have died before
         found = path.read_bytes()
     except OSError as error:
         raise TacitError(
@@ -66,10 +69,13 @@ class Begun:
     def add(self, digest: str) -> None:
         try:
             with open(self._path, "a", encoding="utf-8", opener=_private) as file:
+                if not self._digests:  # before the first line: one with lines is settled
+                    settle(self._path.parent)
                 file.write("\n" * self._open_line + digest + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
+            self._open_line = True  # part of this line may be there
             raise TacitError(
                 f"{self._path} cannot be written ({error.strerror}), and no job begins that is not "
                 "in it: let the server write there"
