@@ -79,8 +79,11 @@ class Ledger:
         """Read what was written since, here or by another process; the file is left as it is."""
         if self.path is None or not (self._read or self.path.exists()):
             return
+        known = self._read
         with files.reading(self.path, REMEDY), self.path.open("rb") as file:
             self._take_from(file.fileno())
+            if self._read > known:  # whoever wrote it may have died before it was on disk
+                os.fsync(file.fileno())
 
     def book(self, round: int, release: Booked, *, repeatable: bool, **details: Any) -> None:
         """Record a release that is about to be made; returns only when it is on disk."""
