@@ -12,7 +12,6 @@ from typing import Any
 
 import safetensors.torch
 
-import tacit
 from tacit.errors import TacitError
 from tacit.runtime.silos.conduct import BILLBOARD, conduct
 from tacit.runtime.silos.messages import Reply, Request
@@ -23,7 +22,7 @@ from tests.faults.disk import Killed
 from tests.faults.messages import Network
 from tests.faults.schedule import DAMAGE, Schedule
 from tests.faults.trains import METHODS, calm, federation
-from tests.faults.trial import Trial, lines_of
+from tests.faults.trial import Trial
 from tests.runtime.silos.asked import agreed
 from tests.runtime.silos.direct import own_of
 
@@ -63,9 +62,7 @@ class SilosTrial(Trial):
 
     def made(self, task: int, **given: Any) -> Silo:
         name = self.terms.silos[task]
-        return Silo(
-            self.terms, name, own_of(federation(SILOS), task), self.folder / name, **given
-        )
+        return Silo(self.terms, name, own_of(federation(SILOS), task), self.folder / name, **given)
 
     def once(self) -> int:
         done = conduct(self.terms, self.folder / self.party, self.network, servers=self.servers())
@@ -130,7 +127,4 @@ def silos_trial(seed: str, folder: Path, quiet: Path) -> Trial:
     }
     undisturbed = calm(SilosTrial, quiet, **settings)
     schedule = Schedule.drawn(f"silos {seed}", undisturbed.schedule.steps)
-    return SilosTrial(folder, schedule, **settings).run(undisturbed.expected)  # type: ignore
-
-
-__all__ = ["SilosTrial", "lines_of", "silos_trial"]
+    return SilosTrial(folder, schedule, expected=undisturbed.expected, **settings).run()

@@ -46,10 +46,17 @@ class _Raw(io.FileIO):
 
     disk: Disk
     path: Path
+    _full = False
 
     def write(self, content: Any) -> int:
+        if self._full:  # whoever tries once more, if only to close it, hears the same
+            raise full()
         whole = bytes(content)
-        return self.disk.put(self.path, whole, super().write)
+        try:
+            return self.disk.put(self.path, whole, super().write)
+        except OSError:
+            self._full = True
+            raise
 
     def truncate(self, size: int | None = None) -> int:
         return self.disk.do(self.path, lambda: io.FileIO.truncate(self, size), 0)
@@ -337,6 +344,4 @@ def _path_of(file: int) -> Path:
     return Path(os.readlink(f"/proc/self/fd/{file}"))
 
 
-_CALLS = (
-    "open", "pwrite", "fsync", "ftruncate", "replace", "rename", "link", "unlink", "mkdir",
-)  # fmt: skip
+_CALLS = ["open", "pwrite", "fsync", "ftruncate", "replace", "rename", "link", "unlink", "mkdir"]

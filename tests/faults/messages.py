@@ -1,4 +1,4 @@
-"""The seam of messages: the way to silos, on which they are lost, repeated, late, cut or changed."""
+"""The seam of messages: on their way they are lost, repeated, late, cut or changed."""
 
 from __future__ import annotations
 

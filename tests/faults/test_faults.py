@@ -33,14 +33,14 @@ def held(kind, seeds, tmp_path, quiet):
 
 
 @pytest.mark.parametrize("kind", TRIALS)
-def test_what_is_promised_holds_under_a_few_schedules(kind, tmp_path, quiet):
-    assert held(kind, range(2), tmp_path, quiet).total() > 2
+def test_what_is_promised_holds_under_one_schedule(kind, tmp_path, quiet):
+    assert held(kind, range(1), tmp_path, quiet).total() > 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TRIALS)
 def test_what_is_promised_holds_under_many_schedules(kind, tmp_path, quiet):
-    happened = held(kind, range(2, 32), tmp_path, quiet)
+    happened = held(kind, range(1, 31), tmp_path, quiet)
     assert happened["finished"] > 20 and len(happened) > 8
 
 

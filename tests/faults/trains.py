@@ -59,7 +59,7 @@ def calm(kind: type[Trial], folder: Path, **settings: Any) -> Trial:
     folder = Path(tempfile.mkdtemp(dir=folder))
     trial = kind(folder, Schedule("calm"), **settings).run()
     assert trial.finished and not trial.violations, trial.violations
-    trial.expected = trial.outcome()  # type: ignore[attr-defined]
+    trial.expected = trial.outcome()
     return trial
 
 
@@ -73,4 +73,4 @@ def train_trial(seed: str, folder: Path, quiet: Path) -> Trial:
     }
     undisturbed = calm(TrainTrial, quiet, **settings)
     schedule = Schedule.drawn(f"train {seed}", undisturbed.schedule.steps)
-    return TrainTrial(folder, schedule, **settings).run(undisturbed.expected)  # type: ignore
+    return TrainTrial(folder, schedule, expected=undisturbed.expected, **settings).run()

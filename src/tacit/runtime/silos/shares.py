@@ -81,9 +81,7 @@ class Handed:
                 return jobs
         except (ValueError, AttributeError, RecursionError):
             pass
-        raise TacitError(
-            f"{self._path} is damaged, and says what this silo gave away: {LOST}"
-        )
+        raise TacitError(f"{self._path} is damaged, and says what this silo gave away: {LOST}")
 
 
 def _of_round(jobs: dict[str, Any], request: Request) -> bool:
