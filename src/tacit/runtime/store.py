@@ -182,6 +182,12 @@ def saved_notes(folder: Path) -> dict[str, Any] | None:
         return _notes(file)
 
 
+def check_unused(folder: Path, first: Path) -> None:
+    """Refuse a folder in which a run lost `first`, which is written before anything else."""
+    if (folder / CHECKPOINT / JOURNAL).exists():
+        raise TacitError(f"{first} is gone, but {folder} holds a run; {REMEDY}")
+
+
 def confirmed_ledger(folder: Path) -> Ledger:
     """The ledger of a run's folder, which must be all that its checkpoint was saved with."""
     ledger = Ledger.at(folder / LEDGER)

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 from tacit.errors import TacitError
-from tacit.files import create, settle
+from tacit.files import create, reading, settle
 from tacit.secure.links import SECRET_BYTES
 
 
@@ -63,7 +63,11 @@ class Begun:
         self._path = folder / f"{name if agreement is None else f'{name}.{agreement}'}.jobs"
         text = ""
         if self._path.exists():
-            with open(self._path, encoding="utf-8", errors="replace") as file:
+            remedy = "take it back from a copy, because it says which jobs were begun"
+            with (
+                reading(self._path, remedy),
+                open(self._path, encoding="utf-8", errors="replace") as file,
+            ):
                 text = file.read()
                 os.fsync(file.fileno())  # whoever wrote it may have died before it was on disk
         self._open_line = bool(text) and not text.endswith("\n")

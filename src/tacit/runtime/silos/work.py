@@ -38,7 +38,7 @@ from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
-from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY
+from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused
 
 RUN = "run.json"
 BEGUN = {"key": int, "noise": float | int, "terms": str}
@@ -115,6 +115,7 @@ class Work:
         path = folder / RUN
         begun = {"key": request.key, "noise": request.noise, "terms": terms.digest}
         if not path.exists():
+            check_unused(folder, path)
             make_folder(folder)
             replace(path, json.dumps(begun).encode())
         known = read_json(path, BEGUN, REMEDY)
