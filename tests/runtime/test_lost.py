@@ -223,7 +223,7 @@ def test_a_coordinator_that_lost_where_it_was_does_not_begin_again(tmp_path, nam
     terms, place = agreed(federation, seed=3), tmp_path / "coordinator"
     conduct(terms, place, Direct(silos_of(federation, terms, tmp_path)))
     (place / name).unlink()
-    with pytest.raises(TacitError, match="is gone, .*put the whole folder of the run back"):
+    with pytest.raises(TacitError, match=r"is gone, .*put the whole folder of the run back"):
         conduct(terms, place, Direct(silos_of(federation, terms, tmp_path)))
 
 
