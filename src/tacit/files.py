@@ -28,15 +28,33 @@ _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that its owner alone can enter; one that is there stays as it is."""
+    """Make a folder that its owner alone can enter; one that is there stays as it is.
+
+    What it holds is on disk after this.
+    """
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
         for place in reversed(missing):
             place.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_dir():
+            _settle_all(folder)
     except OSError as error:
         raise TacitError(f"{folder} cannot be made: {error.strerror}; name another") from error
     if not folder.is_dir():
         raise TacitError(f"{folder} is no folder, but one is needed there: name another")
+
+
+def _settle_all(folder: Path) -> None:
+    """Have a folder, and those around it that tacit made, remember what they hold.
+
+    Also what is not new: a process may have been killed before it did so, and whoever goes on from
+    a file must find the same one after a loss of power.
+    """
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(PermissionError):
+            settle(place)
+        if place.stat().st_mode & 0o077:
+            break  # somebody else made it, and sees to where it is
 
 
 def close_folder(folder: Path) -> None:
@@ -153,7 +171,8 @@ def hold(folder: Path) -> Iterator[None]:
             yield
         finally:
             _held.reset(before)
-            os.ftruncate(lock, 0)
+            with contextlib.suppress(OSError):  # whose it was is said to nobody while it is free
+                os.ftruncate(lock, 0)
     finally:
         os.close(lock)
 

@@ -106,6 +106,15 @@ def test_a_damaged_checkpoint_is_a_sentence_or_costs_more(copied, name, fault):
         assert run.guarantee.epsilon >= promise.epsilon * (1 - 1e-3)  # another grid, here
 
 
+def test_a_folder_that_lost_its_settings_is_not_taken_for_a_new_one(finished, tmp_path):
+    go, whole, _ = finished
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "checkpoint" / "settings.json").unlink()
+    with pytest.raises(TacitError, match=r"settings\.json is gone, but .* holds a run"):
+        go(folder)
+
+
 def test_a_checkpoint_without_a_mark_is_of_an_older_version(copied):
     again, folder, _ = copied
     path = folder / "checkpoint" / "journal.safetensors"
@@ -205,3 +214,23 @@ def test_a_coordinator_whose_ledger_is_gone_does_not_go_on(tmp_path):
     (place / "ledger.jsonl").unlink()
     with pytest.raises(TacitError, match="holds 0 releases, but 3 were made"):
         conduct(terms, place, Direct(silos_of(federation, terms, tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["run.json", "checkpoint/journal.safetensors"])
+def test_a_coordinator_that_lost_where_it_was_does_not_begin_again(tmp_path, name):
+    """With a seed, other sums would go out under the entries of the first ones."""
+    federation = federation_of()
+    terms, place = agreed(federation, seed=3), tmp_path / "coordinator"
+    conduct(terms, place, Direct(silos_of(federation, terms, tmp_path)))
+    (place / name).unlink()
+    with pytest.raises(TacitError, match=r"is gone, .*put the whole folder of the run back"):
+        conduct(terms, place, Direct(silos_of(federation, terms, tmp_path)))
+
+
+def test_a_silo_that_lost_how_a_run_began_does_not_hear_it_anew(tmp_path):
+    federation = federation_of()
+    asked = Asked(agreed(federation), federation, tmp_path)
+    vector(asked.ask(round=0))
+    (asked.folder / "runs" / asked.run / "run.json").unlink()
+    assert asked.reopened().ask(round=1).state == "failed"
+    assert asked.booked() == [0]

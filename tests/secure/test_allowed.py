@@ -156,6 +156,15 @@ def test_a_secret_is_made_once_and_for_nobody_else(tmp_path):
         kept_secret(tmp_path, "server-0")
 
 
+def test_a_secret_that_is_lost_is_not_made_anew_while_jobs_may_come_again(tmp_path):
+    kept_secret(tmp_path, "server-0")
+    Begun(tmp_path, "server-0", "agreement").add("a" * 64)
+    (tmp_path / "server-0.secret").unlink()
+    with pytest.raises(TacitError, match=r"server-0\.secret is gone, and jobs were begun with it"):
+        kept_secret(tmp_path, "server-0")
+    assert kept_secret(tmp_path, "server-1")
+
+
 def test_noise_is_the_same_for_the_same_job_and_independent_for_any_other():
     job, secret = sum_job(3, 3, SILOS, 20_000, 1.0)[0], bytes(32)
     drawn = job.normal(0, secret)

@@ -79,8 +79,11 @@ class Ledger:
         """Read what was written since, here or by another process; the file is left as it is."""
         if self.path is None or not (self._read or self.path.exists()):
             return
+        known = self._read
         with files.reading(self.path, REMEDY), self.path.open("rb") as file:
             self._take_from(file.fileno())
+            if self._read > known:  # whoever wrote it may have died before it was on disk
+                os.fsync(file.fileno())
 
     def book(self, round: int, release: Booked, *, repeatable: bool, **details: Any) -> None:
         """Record a release that is about to be made; returns only when it is on disk."""
@@ -105,6 +108,8 @@ class Ledger:
         """At the end of what was read: after that there is at most part of a line."""
         assert self.path is not None
         with files.writing(self.path):
+            if not self._read:  # before the first line: a file with lines is known to be settled
+                files.settle(self.path.parent)
             os.ftruncate(file, self._read)
             try:
                 written = os.pwrite(file, line, self._read)
@@ -114,8 +119,6 @@ class Ledger:
             except OSError:
                 os.ftruncate(file, self._read)
                 raise
-            if not self._read:
-                files.settle(self.path.parent)
         self._read += len(line)
 
     def _take_from(self, file: int) -> None:

@@ -121,21 +121,22 @@ def _write_stacked(path: Path, tasks: int, chunks: Any) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     temporary = path.with_name(path.name + ".part")
-    with writing(path), open(create(temporary), "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + offset)
-    done = 0
-    for chunk in itertools.chain([first], chunks):
-        count = len(next(iter(chunk.values())))
-        for name, value in chunk.items():
-            begin, shape = header[name]["data_offsets"][0], tuple(header[name]["shape"])
-            if 0 in shape:
-                continue
-            table = np.memmap(temporary, np.float32, "r+", 8 + len(text) + begin, shape)
-            table[done : done + count] = value.float().cpu().numpy()
-            table.flush()
-        done += count
-    temporary.replace(path)
+    with writing(path):
+        with open(create(temporary), "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + offset)
+        done = 0
+        for chunk in itertools.chain([first], chunks):
+            count = len(next(iter(chunk.values())))
+            for name, value in chunk.items():
+                begin, shape = header[name]["data_offsets"][0], tuple(header[name]["shape"])
+                if 0 in shape:
+                    continue
+                table = np.memmap(temporary, np.float32, "r+", 8 + len(text) + begin, shape)
+                table[done : done + count] = value.float().cpu().numpy()
+                table.flush()
+            done += count
+        temporary.replace(path)
 
 
 @dataclass(frozen=True)

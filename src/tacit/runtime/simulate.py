@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit import metrics
+from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.files import reading
 from tacit.local.batches import Batches, all_rows, draw
@@ -224,6 +225,10 @@ class Simulation:
         """Go on from the last saved round of the store's folder, if there is one."""
         found = self.store.reopen()
         if found is None:
+            if self.careful and self.channel.ledger.has(1):  # the first round was saved before
+                raise TacitError(
+                    f"{self.store.journal} is gone, and rounds were released; {REMEDY}"
+                )
             return
         board, notes = found
         with reading(self.store.journal, REMEDY):

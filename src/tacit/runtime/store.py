@@ -148,7 +148,8 @@ class Store:
         self, changes: list[tuple[Tensor, Tensor]], board: Board, notes: dict[str, Any]
     ) -> None:
         assert self._file is not None
-        self._file.flush()  # the table must hold the last journal before it is replaced
+        with writing(self.journal.with_name(TABLE)):
+            self._file.flush()  # the table must hold the last journal before it is replaced
         width = self._rows.shape[1]
         empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
         tensors = {
@@ -179,6 +180,12 @@ def saved_notes(folder: Path) -> dict[str, Any] | None:
         return None
     with reading(path, REMEDY), safe_open(path, framework="pt") as file:
         return _notes(file)
+
+
+def check_unused(folder: Path, first: Path) -> None:
+    """Refuse a folder in which a run lost `first`, which is written before anything else."""
+    if (folder / CHECKPOINT / JOURNAL).exists():
+        raise TacitError(f"{first} is gone, but {folder} holds a run; {REMEDY}")
 
 
 def confirmed_ledger(folder: Path) -> Ledger:

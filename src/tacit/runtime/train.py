@@ -43,7 +43,7 @@ from tacit.runtime.start import (
     name_of,
     progress_of,
 )
-from tacit.runtime.store import CHECKPOINT, REMEDY
+from tacit.runtime.store import CHECKPOINT, REMEDY, check_unused
 from tacit.secure.settings import Secure
 
 SETTINGS = "settings.json"
@@ -228,6 +228,7 @@ def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int 
         return None
     path = folder / CHECKPOINT / SETTINGS
     if not path.exists():
+        check_unused(folder, path)
         return None
     if not resume:
         raise TacitError(

@@ -235,7 +235,7 @@ class Daemon:
                 raise TacitError("this job was here before, and is not repeated: begin another")
             return
         if self._allowed is not None:
-            self._allowed.check_count(len(self._begun))
+            self._allowed.check_count(self._begun.besides(job.digest))
         if self._allowed is not None or not job.repeatable:
             self._begun.add(job.digest)
 

@@ -151,3 +151,22 @@ def test_the_journal_is_written_before_shares_leave(sharing, monkeypatch):
     assert silo.share(job).state == "failed"
     assert seen == [True]
     assert silo.share(silo.job()).state == "refused"  # who knows what became of the first
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_silo_whose_journal_of_shares_is_lost_or_older_hands_in_nothing(sharing, older):
+    """Another sum of the round would look like its first one, which is paid for."""
+    silo = sharing()
+    path = silo.folder / "shares.json"
+    silo.ask(round=0)
+    assert silo.share(silo.job(), 0).state == "done"
+    before = path.read_bytes()
+    silo.ask(round=1)
+    assert silo.share(silo.job(), 1).state == "done"
+    if older:
+        path.write_bytes(before)
+    else:
+        path.unlink()
+    assert silo.reopened().share(silo.job(), 1).state == "failed"
+    assert "shares.json is not what it was in this round" in silo.log
+    assert len(silo.way.sums) == len(silo.booked()) == 2

@@ -39,7 +39,7 @@ from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.terms import Terms, agreed_noise
 from tacit.runtime.silos.work import BEGUN, CPU, RUN
 from tacit.runtime.start import check, model_of
-from tacit.runtime.store import REMEDY
+from tacit.runtime.store import REMEDY, check_unused
 from tacit.runtime.train import epsilon_so_far
 from tacit.secure.settings import Secure
 
@@ -135,6 +135,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
                 "folder"
             )
         return known
+    check_unused(folder, path)
     check(terms.federation(), terms.made_method(), terms.rounds, None, terms.made_privacy(), "none")
     noise = agreed_noise(terms)
     key = Randomness.of(terms.seed).run_key if key is None else key

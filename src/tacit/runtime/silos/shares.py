@@ -38,6 +38,7 @@ from tacit.runtime.silos.work import Work
 from tacit.secure.job import Job
 
 SHARES = "shares.json"
+LOST = "take it back from a copy"
 
 
 class Handed:
@@ -56,6 +57,8 @@ class Handed:
         }
         with self._changing:
             jobs = self._read()
+            if not jobs.keys() >= set(work.last.handed):
+                raise TacitError(f"{self._path} is not what it was in this round: {LOST}")
             known = jobs.get(job.digest)
             if known is not None and known != entry:
                 raise Refused("shares of something else were handed to this very job before")
@@ -63,11 +66,11 @@ class Handed:
                 raise Refused(
                     f"a model was handed in for round {request.round + 1}, which is answered once"
                 )
-            if known is not None:
-                return
-            if _of_round(jobs, request):
-                work.pay_again(request.round)
-            replace(self._path, json.dumps(jobs | {job.digest: entry}).encode())
+            if known is None:
+                if _of_round(jobs, request):
+                    work.pay_again(request.round)
+                replace(self._path, json.dumps(jobs | {job.digest: entry}).encode())
+            work.keep_handed(job.digest)  # if the journal is lost after this, nothing is handed in
 
     def _read(self) -> dict[str, Any]:
         if not self._path.exists():
@@ -78,9 +81,7 @@ class Handed:
                 return jobs
         except (ValueError, AttributeError, RecursionError):
             pass
-        raise TacitError(
-            f"{self._path} is damaged, and says what this silo gave away: take it back from a copy"
-        )
+        raise TacitError(f"{self._path} is damaged, and says what this silo gave away: {LOST}")
 
 
 def _of_round(jobs: dict[str, Any], request: Request) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tacit.errors import TacitError
+from tacit.files import make_folder
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.guard import Refused, check_terms
 from tacit.runtime.silos.messages import Reply, Request
@@ -48,6 +49,7 @@ class Silo:
         self.terms, self.name, self.own = terms, name, own
         self.folder, self.task = folder, terms.index(name)
         self._budget, self._runs, self._servers = budget, runs, servers
+        make_folder(folder)
         self.diary = Diary(folder, also)
         self._works: dict[str, Work] = {}
         if servers is not None:

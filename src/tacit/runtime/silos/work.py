@@ -38,7 +38,7 @@ from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
-from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY
+from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused
 
 RUN = "run.json"
 BEGUN = {"key": int, "noise": float | int, "terms": str}
@@ -57,6 +57,8 @@ class Last(NamedTuple):
     """Names what was asked for: the same request again has the same."""
     times: int
     """How often this silo was in a cohort so far."""
+    handed: list[str]
+    """Jobs of servers on shares that got something in this round."""
     tensors: Mapping[str, Tensor]
 
 
@@ -113,6 +115,7 @@ class Work:
         path = folder / RUN
         begun = {"key": request.key, "noise": request.noise, "terms": terms.digest}
         if not path.exists():
+            check_unused(folder, path)
             make_folder(folder)
             replace(path, json.dumps(begun).encode())
         known = read_json(path, BEGUN, REMEDY)
@@ -143,11 +146,12 @@ class Work:
     def last(self) -> Last:
         found = self.simulation.store.reopen()
         if found is None:
-            return Last(-1, "nothing", "", 0, {})
+            return Last(-1, "nothing", "", 0, [], {})
         board, notes = found
         with reading(self.simulation.store.journal, REMEDY):
             said = notes["phase"], str(notes["asked"]), int(notes["times"])
-        return Last(board.round, *said, board.tensors)
+            handed = list(map(str, notes.get("handed", ())))
+        return Last(board.round, *said, handed, board.tensors)
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
@@ -251,6 +255,14 @@ class Work:
             once_more = dataclasses.replace(release, sampler=Everyone())
             self._account.pay_more(once_more, self.terms.retries)
 
+    def keep_handed(self, job: str) -> None:
+        """Remember, where the round is, that this job is about to get something of it."""
+        found, handed = self.simulation.store.reopen(), self.last.handed
+        if found is not None and job not in handed:
+            board, notes = found
+            self.simulation.store.put_back(self._chosen)
+            self.simulation.store.settle(board, notes | {"handed": [*handed, job]}, save=True)
+
     @property
     def rows(self) -> int:
         """How many rows this silo trains on."""
@@ -320,9 +332,10 @@ class Work:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
-        mark = self.simulation.channel.ledger.mark
+        last, mark = self.last, self.simulation.channel.ledger.mark
+        handed = last.handed if last.round == request.round else []
         notes = {"phase": phase, "asked": asked, "times": times, "ledger": mark}
-        store.settle(Board(kept, request.round), notes, save=True)
+        store.settle(Board(kept, request.round), notes | {"handed": handed}, save=True)
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
         told = request.kind in ("train", "finish")

@@ -1,0 +1,1 @@
+"""Disks, messages and clocks that fail on a seeded schedule, and what must hold then."""
