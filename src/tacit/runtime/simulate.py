@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit import metrics
-from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.files import reading
 from tacit.local.batches import Batches, all_rows, draw
@@ -36,7 +35,7 @@ from tacit.runtime import evaluate
 from tacit.runtime.alone import trained_alone
 from tacit.runtime.rehearse import activations, contribution, first_board, heads_of
 from tacit.runtime.stopping import ASTRAY, astray, no_better_for
-from tacit.runtime.store import REMEDY, Store, in_the_place_of
+from tacit.runtime.store import REMEDY, Store, in_the_place_of, lost
 from tacit.runtime.votes import Votes
 
 CURVE_POINTS = 20
@@ -226,9 +225,7 @@ class Simulation:
         found = self.store.reopen()
         if found is None:
             if self.careful and self.channel.ledger.has(1):  # the first round was saved before
-                raise TacitError(
-                    f"{self.store.journal} is gone, and rounds were released; {REMEDY}"
-                )
+                raise lost(self.store.journal, "rounds were released")
             return
         board, notes = found
         with reading(self.store.journal, REMEDY):
@@ -321,10 +318,7 @@ class Simulation:
     def _sound(
         self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
     ) -> tuple[State, Tensor]:
-        """A task whose training diverged keeps the state that it had, and sends nothing finite.
-
-        Whoever takes what is sent drops and counts that.
-        """
+        """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
         values = [*after.values(), *(() if sent is None else (sent,))]
         sound = torch.stack([value.isfinite().all(dim=1) for value in values]).all(dim=0)
         self.diverged[chunk.filled] |= ~sound

@@ -182,10 +182,15 @@ def saved_notes(folder: Path) -> dict[str, Any] | None:
         return _notes(file)
 
 
+def lost(path: Path, proof: str) -> TacitError:
+    """A file that must be there, because of what else is."""
+    return TacitError(f"{path} is gone, but {proof}; {REMEDY}")
+
+
 def check_unused(folder: Path, first: Path) -> None:
     """Refuse a folder in which a run lost `first`, which is written before anything else."""
     if (folder / CHECKPOINT / JOURNAL).exists():
-        raise TacitError(f"{first} is gone, but {folder} holds a run; {REMEDY}")
+        raise lost(first, f"{folder} holds a run")
 
 
 def confirmed_ledger(folder: Path) -> Ledger:
