@@ -35,6 +35,7 @@ def shown(out, capsys) -> list[tuple]:
     return [(row["method"], row["epsilon"], row["last step"]) for row in found["rows"]]
 
 
+@pytest.mark.slow
 def test_real_data_and_two_lines(short, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(demo, "LINES", (demo.LINES[0], demo.LINES[3]))
     assert shown(tmp_path, capsys) == [("alone", 0, "none"), ("auto, private", 1.0, "none")]

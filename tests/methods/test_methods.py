@@ -19,6 +19,7 @@ from tacit.randomness import Randomness, scramble
 from tacit.runtime.train import train
 
 
+@pytest.mark.slow
 def test_pmtl_converges_to_the_minimiser_of_the_objective(make_federation):
     """Noise and clip off, all tasks, full batches: compare with the solved linear system."""
     federation, pull = make_federation(tasks=9, features=3), 0.7

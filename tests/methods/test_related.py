@@ -41,6 +41,7 @@ def test_one_cluster_has_the_noise_and_the_epsilon_of_pmtl(make_federation):
     assert "taken to be public (2 clusters)" in " ".join(two.guarantee.assumptions)
 
 
+@pytest.mark.slow
 def test_clusters_do_not_hear_each_other(make_federation):
     """Each cluster is PMTL on its own members."""
     federation = make_federation()
