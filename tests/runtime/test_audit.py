@@ -52,6 +52,7 @@ def test_who_takes_turns_is_attacked_in_its_own_rounds(make_federation):
     assert 0.3 < found.epsilon_lower <= found.promised.epsilon <= 8.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "neighbours"),
     [
@@ -69,6 +70,7 @@ def test_a_broken_channel_is_caught(make_federation, broken, neighbours):
     assert found.verdict.startswith("REFUTED: ε is at least ")
 
 
+@pytest.mark.slow
 def test_random_cohorts_of_fixed_size_hide_nothing_from_the_others(make_federation):
     federation = make_federation(tasks=40)
     with sabotages.amplified_fixed_size(4):
