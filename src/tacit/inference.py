@@ -3,14 +3,15 @@
 The coefficients that predict are shrunk towards zero where noise drowns them. Reported are those
 that are not, in the units of the table, with an error that holds sampling and privacy noise:
 
-    β = H⁻¹b,   Var β = (σ²H⁻¹ + E(Σ − σ²D)Eᵀ)/m + H⁻¹NH⁻¹
+    β = H⁻¹b,   Var β = (wσ²H⁻¹ + E(Σ − σ²D)Eᵀ)/m + H⁻¹NH⁻¹
 
 H, b: mean information and target of m tasks, N: covariance of the noise in b − Hβ (`_noise`). With
 that, noise in H is accounted for, and H⁻¹ is a known matrix: intervals hold even where H is hardly
 larger than its noise. Where it is smaller, it tells nothing: who leans on that has an infinite
 error. H was released with Σ = σ²D, before Σ was known; E picks the columns with own effects. The
 term is exact where tasks have alike information: Var sₖ = σ²Hₖ + HₖE(Σ − σ²D)EᵀHₖ. It vanishes at
-REML. Tasks that were shortened vary less than is said here.
+REML. Tasks that were shortened vary less than they say: with weights wₖ, Σ wₖ²Hₖ is about wΣ wₖHₖ,
+where w comes from the votes for lengths.
 
 All of it is a function of releases, and may be published. `tacit.effects` is for one task alone.
 
@@ -195,9 +196,9 @@ def summary(run: Run) -> MixedSummary:
     misjudged = np.zeros((size, size))
     misjudged[np.ix_(own, own)] = (spread - assumed) / tasks
     misjudged = np.kron(np.eye(classes), misjudged)
-    loud = method.loud(simulation.board["beta"]).cpu().numpy()
+    loud, weight = method.loud(simulation.board["beta"]).cpu().numpy(), float(board["weight"])
     both = np.outer(loud, loud)
-    beta, parts = _unshrunk(_told(board, loud), misjudged / both, rest / tasks)
+    beta, parts = _unshrunk(_told(board, loud), misjudged / both, weight * rest / tasks)
     sampling, privacy, lost = (back.covariance(part * both) for part in parts)
     unknown = np.diag(lost) > UNKNOWN * ((back.jacobian * loud) ** 2).sum(1)
     # A column that every task scaled for itself means something else in each of them.

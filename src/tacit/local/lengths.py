@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 LENGTHS = torch.logspace(0, 5, 31, dtype=torch.float64)
+STEP = 10 ** (1 / 6)
+"""From a mark to the next."""
 LEVELS = torch.arange(-6, 10, dtype=torch.float64)
 """Scores of a task's own mean outcome, to the nearest whole one."""
 CLEAR = 3.0
@@ -24,6 +26,8 @@ class Voted(NamedTuple):
     """What most tasks have."""
 
     length: Tensor
+    weight: Tensor
+    """Of a task that is shortened to this length, as the mean over what tasks say: Σw²L/ΣwL."""
     levels: Tensor
     """[outputs]; zero where votes drowned, and none where nobody was asked."""
 
@@ -40,12 +44,16 @@ def read(mean: Tensor, noise: Tensor) -> Voted:
     unit = math.sqrt(1 + asked)
     shares, noise = mean * unit, noise * unit
     about = shares[len(LENGTHS) :].reshape(asked, len(LEVELS))
-    found = [LEVELS.to(mean)[_middle(each, noise)] for each in about.unbind()]
+    found = [LEVELS.to(mean)[_middle(_heard(each, noise))] for each in about.unbind()]
     clear = about.amax(1) > CLEAR * noise if asked else about.new_zeros(0)
     levels = torch.where(clear, torch.cat(found), 0.0) if asked else mean.new_zeros(0)
     # Rounded down: noise goes down with the length, and what is said goes down by less.
-    length = (_middle(shares[: len(LENGTHS)], noise) - 1).clamp(min=0)
-    return Voted(LENGTHS.to(mean)[length].reshape(()), levels)
+    heard, marks = _heard(shares[: len(LENGTHS)], noise), LENGTHS.to(mean)
+    length = marks[(_middle(heard) - 1).clamp(min=0)].reshape(())
+    # A vote for a mark stands for lengths down to the mark before it.
+    said = heard * (marks * STEP**-0.5).clamp(max=length)
+    weight = (said * (length * STEP**0.5 / marks).clamp(max=1.0)).sum() / said.sum()
+    return Voted(length, weight, levels)
 
 
 def _one(value: Tensor, marks: Tensor) -> Tensor:
@@ -54,10 +62,13 @@ def _one(value: Tensor, marks: Tensor) -> Tensor:
     return (torch.arange(len(marks)).to(place) == place).double()
 
 
-def _middle(shares: Tensor, noise: Tensor) -> Tensor:
-    """The place [1] of the mark that half of the tasks are below."""
-    heard = (shares - 1.5 * noise).clamp(min=0.0)
+def _heard(shares: Tensor, noise: Tensor) -> Tensor:
+    """Votes that rise above the noise; if none does, those for the best alone."""
     best = (torch.arange(len(shares)).to(shares.device) == shares.argmax()).double()
-    heard = heard + 1e-6 * best
+    return (shares - 1.5 * noise).clamp(min=0.0) + 1e-6 * best
+
+
+def _middle(heard: Tensor) -> Tensor:
+    """The place [1] of the mark that half of the tasks are below."""
     below = heard.cumsum(0) / heard.sum() < 0.5
-    return below.sum().clamp(max=len(shares) - 1).reshape(1)
+    return below.sum().clamp(max=len(heard) - 1).reshape(1)

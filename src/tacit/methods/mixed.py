@@ -218,6 +218,7 @@ class Mixed(LinearMethod):
             "working root": root.clone(),
             "working rest": rest.clone().to(device),
             "length": zeros(()) + 1.0,
+            "weight": zeros(()) + 1.0,
             "level": zeros(self.outputs),
             "points": zeros(HISTORY, d),
             "scores": zeros(HISTORY, d),
@@ -363,14 +364,11 @@ class Mixed(LinearMethod):
     def _voted(self, board: Board, mean: Tensor, noise: Tensor) -> dict[str, Tensor]:
         """The usual length; and where scores have levels, the usual ones, for β to begin at."""
         found = lengths.read(mean, noise)
+        usual = {"length": found.length, "weight": found.weight}
         if not len(found.levels):
-            return {"length": found.length}
+            return usual
         levels = differences(self.outputs, 1).to(mean) @ found.levels
-        return {
-            "length": found.length,
-            "level": levels,
-            "beta": self._at_intercepts(board["beta"], levels),
-        }
+        return usual | {"level": levels, "beta": self._at_intercepts(board["beta"], levels)}
 
     def _at_intercepts(self, beta: Tensor, levels: Tensor) -> Tensor:
         """[d] with these numbers at the intercepts and zeros elsewhere."""
