@@ -93,7 +93,7 @@ VOTES_DROWN, MATRIX_DROWNS = 0.25, 0.7
 """With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
 TRACE_SHARE = 0.15
 """Part of a release for the trace of H, where that stands for all of it."""
-UNLIKE = 0.3
+UNLIKE = 0.15
 """How far H is then from a multiple of the identity, about, over its diagonal."""
 
 
