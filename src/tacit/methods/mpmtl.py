@@ -11,7 +11,7 @@ Multi-Task Learning." IEEE Transactions on Pattern Analysis and Machine Intellig
 | Algorithm 2, 7–9: U max(0, 1 − ηλ/√Λ) Uᵀ                       | `shared`, structure "low-rank"  |
 | Algorithm 3, 7–8: the same on the diagonal of Σ                | `shared`, "group-sparse"        |
 | 9–11: ŵ = Mw; z = ŵ + β_t(ŵ − ŵ_prev); w = z − η ∂L(z)         | `step`                          |
-| 3.5: ε_t = ε₀t^α or ε₀Q^(−t); β_t                              | `weights`, `_momentum`          |
+| 3.5: ε_t = ε₀t^α or ε₀Q^(−t); β_t                              | `weights`, `momentum`           |
 | strong convexity: µ/2 ‖w‖² added to each loss                  | `ridge`                         |
 | 3.2: decomposed models, shared part + outliers of the task     | `outliers`                      |
 | additive Wishart noise (refuted: `privacy.covariance`)         | `mechanism="wishart"`           |
@@ -141,7 +141,7 @@ class MPMTL(LinearMethod):
         start = ridge(model.kind, batches, len(w))
         began = state["began"] > 0
         w = torch.where(began, w, start)
-        last = torch.where(began, hat, self._clipped(start))
+        last = torch.where(began, hat, self.clipped(start))
         own = torch.where(began, own, 0.0)
         after = {"w": w, "last": last, "own": own, "result": last + own}
         kept = {name: value.to(model.start.dtype) for name, value in after.items()}
@@ -171,12 +171,13 @@ class MPMTL(LinearMethod):
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["result"]
 
-    def _clipped(self, w: Tensor) -> Tensor:
+    def clipped(self, w: Tensor) -> Tensor:
+        """The model that a task works with, of the one that it found."""
         if not self.clip_model:
             return w
         return w * (self.clip / torch.linalg.vector_norm(w).clamp(min=TINY)).clamp(max=1.0)
 
-    def _momentum(self, board: Board) -> Tensor | float:
+    def momentum(self, board: Board) -> Tensor | float:
         """β_t of the iteration that this round completes (t = `board.round`)."""
         if not self.accelerated:
             return 0.0
@@ -190,8 +191,8 @@ class MPMTL(LinearMethod):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Lines 9–11 with the published M: the next w, ŵ, and the task's own part."""
         x, y, counts = design(batches, len(state["w"]))
-        hat = board["shared"] @ self._clipped(state["w"].double())
-        z = hat + self._momentum(board) * (hat - state["last"].double())
+        hat = board["shared"] @ self.clipped(state["w"].double())
+        z = hat + self.momentum(board) * (hat - state["last"].double())
         own = state["own"].double()
         scores = x @ (z + own)
         error = (scores if model.kind == "regression" else FAMILIES[model.kind].mean(scores)) - y
