@@ -37,8 +37,8 @@ import torch
 from scipy.special import log_ndtr
 from torch import Tensor
 
+from papers.mpmtl.composition import data_level
 from tacit.federation import Federation
-from tacit.privacy.schedule import data_level
 from tacit.randomness import Randomness
 
 SMALLEST = 1e-2

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from papers.common.write import markdown_table, write_csv, write_figure
-from papers.mpmtl.fits import PRIVATE, mpmtl_of
+from papers.mpmtl.fits import PRIVATE, Mechanism, mpmtl_of
 from papers.mpmtl.plots import NAMES, heat, steps
 from papers.mpmtl.published import DRAWN, MTL_LOW_RANK, MTRL_NOISE
 from papers.mpmtl.tradeoff import MPMTLContext, show, stats
-from tacit.methods.mpmtl import MPMTL
+from papers.mpmtl.wishart import PrintedMPMTL
 from tacit.privacy import Everyone
 from tacit.privacy.covariance import unflatten
 from tacit.randomness import Randomness
@@ -41,11 +41,11 @@ def leak_example(seed: int, noise: float) -> dict[str, Tensor]:
     w = torch.from_numpy(randomness.uniform("model", 0, 0, FEATURES * TASKS))
     w = w.reshape(FEATURES, TASKS).clone()
     w[:, -1] *= ANOMALY
-    method = MPMTL(strength=STRENGTH / math.sqrt(TASKS), lr=1.0, clip=clip, mechanism="wishart")
+    method = PrintedMPMTL(
+        strength=STRENGTH / math.sqrt(TASKS), lr=1.0, clip=clip, epsilon=SMALL, rounds=1, seed=seed
+    )  # one release: ε₁ = ε, whatever δ is
     signal = w @ w.T
-    printed = method.printed(1, SMALL, 1e-9)  # one release: ε₁ = ε, whatever δ is
-    assert printed is not None
-    wishart = unflatten(printed.noise(FEATURES, clip, randomness, 0) * clip**2, FEATURES)
+    wishart = unflatten(method.noise(FEATURES)[0], FEATURES)
     drawn = torch.from_numpy(randomness.normal("noise", 1, FEATURES * (FEATURES + 1) // 2))
     spread = clip**2 * noise
     found = {"before": w}
@@ -106,18 +106,15 @@ def figure2(context: MPMTLContext) -> str:
     write_csv(context.out / "figure2.csv", columns, lines)
     head = ("", "published", "others along the anomalous task", "others turned by")
     body = [[LEAKS[name], DRAWN, show(numbers[name][0]), show(numbers[name][1])] for name in LEAKS]
-    return "\n".join(
-        [
-            markdown_table(head, body),
-            "",
-            "Mean square cosine with the anomalous model, and one minus the cosine with what a task "
-            "had before, over the nine other tasks. Without noise the others collapse onto the "
-            "anomalous model, as in the paper. With Wishart noise of scale K/ε most of that is "
-            "gone, though not all of it. Gaussian noise for the "
-            "same ε is larger than any signal of ten tasks; the library then counts all directions "
-            "as noise, and each task keeps its own model. Ten tasks at ε = 0.1 share nothing.",
-        ]
+    said = (
+        "Mean square cosine with the anomalous model, and one minus the cosine with what a task "
+        "had before, over the nine other tasks. Without noise the others collapse onto the "
+        "anomalous model, as in the paper. With Wishart noise of scale K/ε most of that is "
+        "gone, though not all of it. Gaussian noise for the "
+        "same ε is larger than any signal of ten tasks; the library then counts all directions "
+        "as noise, and each task keeps its own model. Ten tasks at ε = 0.1 share nothing."
     )
+    return f"{markdown_table(head, body)}\n\n{said}"
 
 
 # --- figure 3 ---
@@ -173,16 +170,13 @@ def figure3(context: MPMTLContext) -> str:
     write_csv(context.out / "figure3.csv", columns, lines)
     head = ("", "published", "‖Ŵ − W‖ / ‖W‖", "correlation of relations with the true ones")
     body = [[NAMES[n], DRAWN, show(errors[n]), show(likeness[n])] for n in RECOVERED]
-    return "\n".join(
-        [
-            markdown_table(head, body),
-            "",
-            "Relations are cosines between models; tasks are ordered by their first singular vector. "
-            "Drawn is the first repetition. DP-MTRL publishes the models themselves: with a proved "
-            "sensitivity the best it can do is to publish next to nothing (its models are all but "
-            "zero), and what pattern is left is noise.",
-        ]
+    said = (
+        "Relations are cosines between models; tasks are ordered by their first singular vector. "
+        "Drawn is the first repetition. DP-MTRL publishes the models themselves: with a proved "
+        "sensitivity the best it can do is to publish next to nothing (its models are all but "
+        "zero), and what pattern is left is noise."
     )
+    return f"{markdown_table(head, body)}\n\n{said}"
 
 
 # --- figure 4 ---
@@ -273,7 +267,7 @@ def _swept(method: str, faster: bool) -> str:
 
 # --- figure 5 ---
 
-NOISES = {
+NOISES: dict[str, tuple[Mechanism, tuple[str, str, str]]] = {
     "Wishart, s = 2K, as printed (not private)": ("2K", (LOSS, "", "--")),
     "Wishart, s = K² (not private)": ("K2", (SERIES[4], "", "--")),
     "Gaussian (valid), exact composition": ("gaussian", (GAIN, "", "-")),
@@ -334,17 +328,14 @@ def figure5(context: MPMTLContext, rounds: int = 30, clip: float = 60.0) -> str:
     one = context.grid.bench.noise.multiplier(
         SMALL, context.trial("low-rank", 0).delta, Everyone(), 1
     )
-    return "\n".join(
-        [
-            markdown_table(head, body),
-            "",
-            f"T = {rounds}, K = {clip:g} and α = 2/5 are fixed here. "
-            f"For DP-MTRL the paper gives {MTRL_NOISE:.4f} ± 0.0075. The printed s = 2K has the wrong "
-            "unit: the noise it gives is K/2 times too small for what it claims, and is still not "
-            "private. With the right unit the (invalid) Wishart noise is louder than valid Gaussian "
-            f"noise. One Gaussian release alone, as ours, has {_one(context, one, clip):.2f}.",
-        ]
+    said = (
+        f"T = {rounds}, K = {clip:g} and α = 2/5 are fixed here. "
+        f"For DP-MTRL the paper gives {MTRL_NOISE:.4f} ± 0.0075. The printed s = 2K has the wrong "
+        "unit: the noise it gives is K/2 times too small for what it claims, and is still not "
+        "private. With the right unit the (invalid) Wishart noise is louder than valid Gaussian "
+        f"noise. One Gaussian release alone, as ours, has {_one(context, one, clip):.2f}."
     )
+    return f"{markdown_table(head, body)}\n\n{said}"
 
 
 def _one(context: MPMTLContext, one: float, clip: float) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from papers.mpmtl.trials import MPMTLTrial
+from papers.mpmtl.wishart import PrintedMPMTL
 from tacit.federation import Kind
 from tacit.grid import LONGEST
 from tacit.local.batches import Batches
@@ -71,15 +72,13 @@ def run(
     batched: Batched,
     method: MPMTL,
     rounds: int,
-    epsilon: float,
-    delta: float,
     one: float,
     seed: int,
     *,
     floor: bool = True,
     seen: Seen = lambda round, signal, noise: None,
 ) -> Tensor:
-    """Models [m, d]; `one` is the noise of a single release with this ε, in clips.
+    """Models [m, d]; `one` is the noise of a single release with the wanted ε, in clips.
 
     Without `floor`, eigenvalues are taken as they come, as the paper prints it; the library's
     method counts those that noise alone could have made as that large. Neither costs privacy.
@@ -87,7 +86,7 @@ def run(
     assert method.outliers is None
     randomness, start = Randomness.of(seed), batched.start
     m, d = start.shape
-    printed = method.printed(rounds, epsilon, delta)
+    printed = method.noise(d) if isinstance(method, PrintedMPMTL) else None
     weights = method.weights(rounds)
     every = one * math.sqrt(sum(weight**2 for weight in weights))
     shared = torch.eye(d, dtype=torch.float64, device=start.device)
@@ -101,8 +100,7 @@ def run(
         sent = w * (bound / torch.linalg.vector_norm(w, dim=1, keepdim=True)).clamp(max=1.0)
         signal = sent.T @ sent
         if printed is not None:
-            flat = printed.noise(d, method.clip, randomness, round) * method.clip**2
-            spread = 0.0
+            flat, spread = printed[round], 0.0
         else:
             drawn = torch.from_numpy(randomness.normal("noise", round, d * (d + 1) // 2))
             spread = method.clip**2 * every / weights[round]

@@ -7,6 +7,7 @@ large: one calibrated number serves every schedule (and machines without an acco
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from papers.common.noise import NoiseTable
 from papers.mpmtl.data_level import RowMoments, dp_aggr, dp_mtrl
 from papers.mpmtl.fast import Batched, run
 from papers.mpmtl.trials import MPMTLTrial
+from papers.mpmtl.wishart import PrintedMPMTL
 from tacit import classical
 from tacit.classical import Choice, Problem, Solver, cross_validate, strongest
 from tacit.federation import Rows
@@ -32,6 +34,8 @@ from tacit.runtime.prepare import prepare
 from tacit.runtime.simulate import Simulation
 
 Settings = Mapping[str, Any]
+Mechanism = Literal["gaussian", "2K", "K2"]
+"""The sound one, or the printed one with this sensitivity."""
 KEPT = 4
 FOLDS = 3
 """Of the cross-validation of non-private methods (the paper has 5)."""
@@ -65,21 +69,26 @@ class MPMTLBench:
         return self._batched[id(trial)][1]
 
     def iterate(
-        self, trial: MPMTLTrial, method: MPMTL, rounds: int, epsilon: float, seed: int, **more: Any
+        self,
+        trial: MPMTLTrial,
+        method: MPMTL,
+        rounds: int,
+        epsilon: float,
+        seed: int,
+        **more: Any,
     ) -> Tensor:
         """MP-MTL by `fast`."""
         one = self.noise.multiplier(epsilon, trial.delta, Everyone(), 1)
-        batched = self.batched(trial)
-        return run(batched, method, rounds, epsilon, trial.delta, one, seed, **more).cpu()
+        method = asked(method, trial, rounds, epsilon, seed)
+        return run(self.batched(trial), method, rounds, one, seed, **more).cpu()
 
     def simulation(
         self, trial: MPMTLTrial, method: OnBillboard, rounds: int, epsilon: float, seed: int
     ) -> Simulation:
         """Ready to run. A printed mechanism gets its ε, all others calibrated noise."""
         delta, sampler, randomness = trial.delta, Everyone(), Randomness.of(seed)
-        if isinstance(method, MPMTL) and method.mechanism == "wishart":
-            privacy = Privacy(epsilon=epsilon, delta=delta, sampling="everyone")
-        else:
+        method, privacy = asked(method, trial, rounds, epsilon, seed), None
+        if not isinstance(method, PrintedMPMTL):
             one = self.noise.multiplier(epsilon, delta, sampler, 1)
             weights = method.weights(rounds, 0) or (1.0,) * rounds
             every = one * math.sqrt(sum(weight**2 for weight in weights))
@@ -97,6 +106,14 @@ class MPMTLBench:
         return models(simulation)
 
 
+def asked(method: Any, trial: MPMTLTrial, rounds: int, epsilon: float, seed: int) -> Any:
+    """The method with what is asked of this run: a printed mechanism draws its own noise."""
+    if not isinstance(method, PrintedMPMTL):
+        return method
+    about = {"epsilon": epsilon, "delta": trial.delta, "rounds": rounds, "seed": seed}
+    return dataclasses.replace(method, **about)
+
+
 def models(simulation: Simulation) -> Tensor:
     """The tasks' models [m, d], an intercept last."""
     every = torch.arange(len(simulation.federation), device=simulation.device)
@@ -109,7 +126,7 @@ def models(simulation: Simulation) -> Tensor:
 def mpmtl_of(
     trial: MPMTLTrial,
     structure: Literal["low-rank", "group-sparse"],
-    mechanism: str,
+    mechanism: Mechanism,
     settings: Settings,
 ) -> tuple[MPMTL, int]:
     """Algorithm 2 or 3 with these settings, and T."""
@@ -118,15 +135,13 @@ def mpmtl_of(
     strategy = STRATEGIES[given.pop("strategy", "plain")]
     growth, q = given.pop("growth", None), given.pop("q", None)
     given["growth"] = q if "ridge" in strategy else growth  # with a ridge, the library has Q here
+    every: dict[str, Any] = {"structure": structure, "lr": STEP[trial.key], **strategy, **given}
     if mechanism == "gaussian":
-        given |= {"mechanism": "gaussian"}
-    else:  # as printed, the working model is clipped too
-        given |= {"mechanism": "wishart", "sensitivity": mechanism, "clip_model": True}
-    every: dict[str, Any] = {"lr": STEP[trial.key], **strategy, **given}
-    return MPMTL(structure=structure, **every), rounds
+        return MPMTL(**every), rounds
+    return PrintedMPMTL(sensitivity=mechanism, rounds=rounds, **every), rounds
 
 
-def _mpmtl(structure: Any, mechanism: str) -> Private:
+def _mpmtl(structure: Any, mechanism: Any) -> Private:
     def fit(
         bench: MPMTLBench, trial: MPMTLTrial, epsilon: float, settings: Settings, seed: int
     ) -> Tensor:

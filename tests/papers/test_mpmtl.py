@@ -14,6 +14,7 @@ from papers import EXPERIMENTS, reproduce
 from papers.__main__ import main
 from papers.common.noise import NoiseTable
 from papers.mpmtl import compare, examples, fits, tradeoff, trials
+from papers.mpmtl.composition import data_level
 from papers.mpmtl.data_level import (
     RowMoments,
     dp_aggr,
@@ -27,7 +28,6 @@ from tacit import data
 from tacit.data import synthetic
 from tacit.errors import TacitError
 from tacit.privacy import Everyone, noise_for, spent
-from tacit.privacy.schedule import data_level
 from tacit.randomness import Randomness
 
 TASKS, ROWS, WIDE = 24, 8, 5

@@ -14,7 +14,6 @@ Multi-Task Learning." IEEE Transactions on Pattern Analysis and Machine Intellig
 | 3.5: ε_t = ε₀t^α or ε₀Q^(−t); β_t                              | `weights`, `momentum`           |
 | strong convexity: µ/2 ‖w‖² added to each loss                  | `ridge`                         |
 | 3.2: decomposed models, shared part + outliers of the task     | `outliers`                      |
-| additive Wishart noise (refuted: `privacy.covariance`)         | `mechanism="wishart"`           |
 
 A round contributes W^(t−1), and its release gives M^(t); so what the paper does at the end of
 iteration t is here the beginning of round t + 1, and `settle` after the last: T rounds, T releases.
@@ -22,7 +21,8 @@ iteration t is here the beginning of round t + 1, and `settle` after the last: T
 Another instance of Algorithm 1 is a subclass with its own `shared` (any map of the covariance) and
 `step` (any single-task algorithm that is given what was published).
 
-Differences from the printed algorithms, on purpose: noise is Gaussian; what is clipped is the copy
+Differences from the printed algorithms, on purpose: noise is Gaussian (the printed noise is refuted
+in papers/mpmtl/wishart.py); what is clipped is the copy
 that is sent, not the model that a task works with (`clip_model` clips both, as printed);
 in Algorithm 2, eigenvalues that the noise alone could have made count as that large, so that under
 heavy noise a task keeps its model (the paper's Proposition 1) instead of losing directions at
@@ -46,7 +46,6 @@ from tacit.local.flat import FlatModel
 from tacit.methods.base import Board, State
 from tacit.methods.linear import LinearMethod, ridge
 from tacit.privacy import schedule
-from tacit.privacy.channel import PrintedWishart
 from tacit.privacy.covariance import unflatten
 from tacit.privacy.moments import Moments
 
@@ -73,10 +72,8 @@ class MPMTL(LinearMethod):
     outliers: float | None = None
     """Strength of the ℓ1 penalty on each task's own part (W = P + Q), which needs half the step
     size; None for no such part."""
-    mechanism: Literal["gaussian", "wishart"] = "gaussian"
-    """The noise; Wishart is as printed, and promises nothing."""
-    sensitivity: Literal["2K", "K2"] = "2K"
-    """Of the Wishart noise: as printed, or with the right units."""
+    mechanism: Literal["gaussian"] = "gaussian"
+    """The noise. Wishart noise, as printed, is not private, and an experiment of papers/mpmtl."""
     clip_model: bool = False
     """Whether a task's own model is clipped too, as printed, or only the copy it sends."""
 
@@ -91,8 +88,12 @@ class MPMTL(LinearMethod):
         self._require("growth", falls, "positive with a ridge (it is Q), or None")
         outliers = self.outliers is None or self.outliers >= 0
         self._require("outliers", outliers, "zero or more, or None")
-        self._require("mechanism", self.mechanism in ("gaussian", "wishart"), "gaussian or wishart")
-        self._require("sensitivity", self.sensitivity in ("2K", "K2"), "2K or K2")
+        if self.mechanism != "gaussian":
+            raise TacitError(
+                f"mechanism={self.mechanism!r}: only gaussian noise is private; the Wishart noise "
+                "that the paper prints is an experiment without ε in papers/mpmtl/wishart.py of "
+                "tacit's repository"
+            )
 
     @property
     def usual_rounds(self) -> int:
@@ -114,15 +115,6 @@ class MPMTL(LinearMethod):
                 alpha = 0.4 if self.accelerated else 0.0
             shares = schedule.shares(rounds, alpha)
         return tuple(float(share) for share in shares / shares.max())
-
-    def printed(self, rounds: int, epsilon: float, delta: float) -> PrintedWishart | None:
-        if self.mechanism == "gaussian":
-            return None
-        if math.isinf(epsilon):
-            raise TacitError("mechanism='wishart' has no noise multiplier: give epsilon instead")
-        shares = self.weights(rounds)
-        first = schedule.largest_first(shares, epsilon, delta)
-        return PrintedWishart(tuple(first * share for share in shares), self.sensitivity)
 
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         d = self.size(model)
