@@ -8,6 +8,7 @@
 | `trials`     | data sets and splits, and where settings are chosen                     |
 | `fits`       | every method as a function; `fast` and `data_level` have some of them   |
 | `compare`    | settings, and the grid of cells                                        |
+| `wishart`    | the printed noise, refuted; `attack` refutes it, `composition` adds up  |
 | `examples`   | figures 2 to 5                                                         |
 | `tradeoff`   | figures 6 to 8                                                         |
 | `published`  | what the paper prints, and what was aimed at                            |

@@ -42,7 +42,12 @@ def leak_example(seed: int, noise: float) -> dict[str, Tensor]:
     w = w.reshape(FEATURES, TASKS).clone()
     w[:, -1] *= ANOMALY
     method = PrintedMPMTL(
-        strength=STRENGTH / math.sqrt(TASKS), lr=1.0, clip=clip, epsilon=SMALL, rounds=1, seed=seed
+        strength=STRENGTH / math.sqrt(TASKS),
+        lr=1.0,
+        clip=clip,
+        printed_epsilon=SMALL,
+        rounds=1,
+        seed=seed,
     )  # one release: ε₁ = ε, whatever δ is
     signal = w @ w.T
     wishart = unflatten(method.noise(FEATURES)[0], FEATURES)

@@ -110,8 +110,8 @@ def asked(method: Any, trial: MPMTLTrial, rounds: int, epsilon: float, seed: int
     """The method with what is asked of this run: a printed mechanism draws its own noise."""
     if not isinstance(method, PrintedMPMTL):
         return method
-    about = {"epsilon": epsilon, "delta": trial.delta, "rounds": rounds, "seed": seed}
-    return dataclasses.replace(method, **about)
+    printed = {"printed_epsilon": epsilon, "printed_delta": trial.delta}
+    return dataclasses.replace(method, rounds=rounds, seed=seed, **printed)
 
 
 def models(simulation: Simulation) -> Tensor:

@@ -126,7 +126,7 @@ def index(out: Path) -> None:
         "*Model-Protected Multi-Task Learning.* IEEE Transactions on Pattern Analysis and Machine "
         "Intelligence, 2020.",
         "",
-        "The paper's noise is not private at any ε (`tacit.privacy.covariance`, claim 4). So its "
+        "The paper's noise is not private at any ε (the claim in `wishart.py`). So its "
         "figures are repeated three times: *as printed*, on the *valid mechanism*, and with "
         "*ours*, the private prior `SharedPrior`. The paper draws its results and prints few "
         "numbers.",

@@ -58,9 +58,10 @@ class PrintedMPMTL(MPMTL):
     Every task takes part in every round, as in the paper.
     """
 
-    epsilon: float = 1.0
-    """The ε that the paper would print (with `delta`) for all rounds together. It is not true."""
-    delta: float = 1e-3
+    printed_epsilon: float = 1.0
+    """What the paper would print as ε for all rounds together. It is not true."""
+    printed_delta: float = 1e-3
+    """What it would print as δ beside it."""
     rounds: int = 10
     """T: how many rounds the budget is spread over."""
     sensitivity: Sensitivity = "2K"
@@ -74,7 +75,9 @@ class PrintedMPMTL(MPMTL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        printed_scale(self.clip, self.epsilon, self.sensitivity)  # refuses what makes no sense
+        printed_scale(
+            self.clip, self.printed_epsilon, self.sensitivity
+        )  # refuses what makes no sense
 
     @property
     def usual_rounds(self) -> int:
@@ -100,7 +103,7 @@ class PrintedMPMTL(MPMTL):
     def budgets(self) -> tuple[float, ...]:
         """ε_t of every round."""
         shares = self.weights(self.rounds)
-        first = largest_first(shares, self.epsilon, self.delta)
+        first = largest_first(shares, self.printed_epsilon, self.printed_delta)
         return tuple(first * share for share in shares)
 
     def noise(self, d: int) -> Tensor:

@@ -56,7 +56,7 @@ def test_a_run_has_as_many_rounds_as_the_budget_is_for():
 
 def test_the_printed_noise_has_the_size_of_the_paper():
     method = PrintedMPMTL(accelerated=False, clip=5.0, rounds=4)
-    assert composed(method.budgets, method.delta) == pytest.approx(method.epsilon)
+    assert composed(method.budgets, method.printed_delta) == pytest.approx(method.printed_epsilon)
     drawn = [
         unflatten(PrintedMPMTL(accelerated=False, clip=5.0, rounds=4, seed=s).noise(3)[0], 3)
         for s in range(1000)

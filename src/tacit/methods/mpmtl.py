@@ -21,12 +21,12 @@ iteration t is here the beginning of round t + 1, and `settle` after the last: T
 Another instance of Algorithm 1 is a subclass with its own `shared` (any map of the covariance) and
 `step` (any single-task algorithm that is given what was published).
 
-Differences from the printed algorithms, on purpose: noise is Gaussian (the printed noise is refuted
-in papers/mpmtl/wishart.py); what is clipped is the copy
-that is sent, not the model that a task works with (`clip_model` clips both, as printed);
-in Algorithm 2, eigenvalues that the noise alone could have made count as that large, so that under
-heavy noise a task keeps its model (the paper's Proposition 1) instead of losing directions at
-random; and λ is given per √m, because ‖W‖_* grows with the square root of the number of tasks.
+Differences from the printed algorithms, on purpose: noise is Gaussian (`papers/mpmtl/wishart.py`
+refutes the printed one); what is clipped is the copy that is sent, not the model that a task works
+with (`clip_model` clips both, as printed); in Algorithm 2, eigenvalues that the noise alone could
+have made count as that large, so that under heavy noise a task keeps its model (the paper's
+Proposition 1) instead of losing directions at random; and λ is given per √m, because ‖W‖_* grows
+with the square root of the number of tasks.
 """
 
 from __future__ import annotations
