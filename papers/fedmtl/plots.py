@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from papers.common.drawing import legend_key, stroke, with_legend, with_title
 from papers.fedmtl.contenders import CONTENDERS
 from papers.fedmtl.context import SeedScore
 from papers.fedmtl.sets import FedMTLPlan
@@ -60,33 +61,18 @@ def dots(panels: Panels, title: str) -> Figure:
     names = [name for name in CONTENDERS if any(ours.get(name) for _, ours, _ in panels)]
     fig = figure(2.2 + 3.1 * len(panels), 1.5 + 0.3 * len(names))
     first: Axes | None = None
+    diamond: Any = {"marker": "D", "markerfacecolor": "white"}
     for column, (plan, ours, theirs) in enumerate(panels):
         ax = axes(fig, 1, len(panels), column + 1)
         for row, name in enumerate(names):
             score, known = ours.get(name), theirs.get(name)
             if score is not None:
                 colour = STYLES[name][0]
-                ax.errorbar(
-                    100 * score.mean,
-                    row,
-                    xerr=100 * score.sd,
-                    color=colour,
-                    marker="o",
-                    markersize=5.5,
-                    capsize=2.5,
-                    elinewidth=1.2,
-                    linestyle="",
-                )
+                dot = {"color": colour, "marker": "o", "markersize": 5.5, "linestyle": ""}
+                spread = {"xerr": 100 * score.sd, "capsize": 2.5, "elinewidth": 1.2}
+                ax.errorbar(100 * score.mean, row, **spread, **dot)
             if known is not None:
-                ax.plot(
-                    known[0],
-                    row,
-                    color=MUTED,
-                    marker="D",
-                    markersize=5,
-                    markerfacecolor="white",
-                    linestyle="",
-                )
+                ax.plot(known[0], row, color=MUTED, linestyle="", markersize=5, **diamond)
         ax.set_ylim(len(names) - 0.5, -0.5)
         labels = [CONTENDERS[name].title for name in names] if first is None else []
         ax.set_yticks(range(len(names)), labels or [""] * len(names))
@@ -95,18 +81,10 @@ def dots(panels: Panels, title: str) -> Figure:
         ax.set_title(_split(plan.title), size=9.5, color=INK, loc="left")
         first = first or ax
     handles = [
-        Line2D([], [], color=INK, marker="o", linestyle="", label="ours, on a stand-in (± sd)"),
-        Line2D(
-            [],
-            [],
-            color=MUTED,
-            marker="D",
-            markerfacecolor="white",
-            linestyle="",
-            label="published, on the paper's data",
-        ),
+        legend_key(INK, "o", "ours, on a stand-in (± sd)"),
+        legend_key(MUTED, label="published, on the paper's data", **diamond),
     ]
-    return _legend(_titled(fig, title), handles, 2)
+    return with_legend(with_title(fig, title), handles, 2)
 
 
 def _split(title: str) -> str:
@@ -123,15 +101,7 @@ def thresholds(curves: Mapping[str, Sequence[tuple[float, float, float, float]]]
     for key, points in curves.items():
         colour, marker, line = styles[key]
         z, test, sd, peers = (np.array(values) for values in zip(*points, strict=True))
-        face = colour if line == "-" else "white"
-        given: Any = {
-            "color": colour,
-            "marker": marker,
-            "linestyle": line,
-            "linewidth": 1.6,
-            "markersize": 5,
-            "markerfacecolor": face,
-        }
+        given = {"linewidth": 1.6, **stroke(colour, marker, line, 5)}
         left.errorbar(z, 100 * test, 100 * sd, capsize=2.5, elinewidth=1, **given)
         right.plot(z, peers, **given)
         handles.append(Line2D([], [], label=f"{key} (stand-in)", **given))
@@ -140,7 +110,7 @@ def thresholds(curves: Mapping[str, Sequence[tuple[float, float, float, float]]]
     right.set_ylim(bottom=0)
     for ax in (left, right):
         ax.set_xlabel("threshold Z, the same in all rounds")
-    return _legend(_titled(fig, "Whom FedMTL mixes with, and what it gains"), handles, 2)
+    return with_legend(with_title(fig, "Whom FedMTL mixes with, and what it gains"), handles, 2)
 
 
 def over_rounds(
@@ -158,14 +128,7 @@ def over_rounds(
             colour, marker, line = styles[method]
             # Without deviations, which would cover each other: tables have them.
             rounds, mean, _ = (np.array(values) for values in zip(*points, strict=True))
-            given: Any = {
-                "color": colour,
-                "marker": marker,
-                "linestyle": line,
-                "linewidth": 1.6,
-                "markersize": 5.5,
-                "markerfacecolor": colour if line == "-" else "white",
-            }
+            given = {"linewidth": 1.6, **stroke(colour, marker, line, 5.5)}
             every = max(1, len(rounds) // 5)
             ax.plot(rounds, 100 * mean, markevery=(number % every, every), **given)
             seen[method] = Line2D([], [], label=names[method], **given)
@@ -175,7 +138,7 @@ def over_rounds(
             ax.set_ylabel("validation accuracy, %, mean over clients")
         ax.set_title(name, size=10, color=INK, loc="left")
     order = [seen[method] for method in styles if method in seen]
-    return _legend(_titled(fig, title), order, 4 if len(panels) > 1 else 2)
+    return with_legend(with_title(fig, title), order, 4 if len(panels) > 1 else 2)
 
 
 def dealt(rows: Sequence[int], by_number: Sequence[int], by_head: Sequence[int]) -> Figure:
@@ -198,7 +161,7 @@ def dealt(rows: Sequence[int], by_number: Sequence[int], by_head: Sequence[int])
         ax.set_xlabel(x)
         ax.set_ylabel(y)
         ax.set_title(name, size=10, color=INK, loc="left")
-    return _titled(fig, "Figure 5: rows and heads as dealt (D2, seed 0)")
+    return with_title(fig, "Figure 5: rows and heads as dealt (D2, seed 0)")
 
 
 def heat(task: np.ndarray, shared: np.ndarray, groups: Sequence[str]) -> Figure:
@@ -228,7 +191,7 @@ def heat(task: np.ndarray, shared: np.ndarray, groups: Sequence[str]) -> Figure:
         bar.ax.tick_params(labelsize=8, colors=MUTED)
         bar.set_label("similarity", color=INK, size=9)
     title = "Figure 6: similarity of clients (G1x photographs, G2x negatives; stand-in)"
-    return _titled(fig, title)
+    return with_title(fig, title)
 
 
 def scatter(
@@ -241,53 +204,14 @@ def scatter(
         ax = axes(fig, 1, len(panels), column + 1)
         for point in points:
             k = int(point["group"][1:]) - 1
-            ax.plot(
-                float(point["x"]),
-                float(point["y"]),
-                marker=MARKERS[k],
-                markersize=6.5,
-                color=HEADS.get(point["head"], colours[k]),
-                linestyle="",
-                alpha=0.85,
-                markeredgewidth=0,
-            )
+            mark = {"marker": MARKERS[k], "markersize": 6.5, "markeredgewidth": 0, "linestyle": ""}
+            colour = HEADS.get(point["head"], colours[k])
+            ax.plot(float(point["x"]), float(point["y"]), color=colour, alpha=0.85, **mark)
         ax.set_xlabel("t-SNE, first axis")
         ax.set_ylabel("t-SNE, second axis")
         ax.set_title(f"({'abc'[column]}) {name}", size=10, color=INK, loc="left")
-    handles = [
-        Line2D([], [], color=colours[k], marker=MARKERS[k], linestyle="", label=name)
-        for k, name in enumerate(groups)
-    ]
-    handles += [
-        Line2D(
-            [],
-            [],
-            color=colour,
-            marker="|",
-            markersize=11,
-            markeredgewidth=5,
-            linestyle="",
-            label=f"{head}, colour in (a)",
-        )
-        for head, colour in HEADS.items()
-    ]
+    handles = [legend_key(colours[k], MARKERS[k], name) for k, name in enumerate(groups)]
+    bar = {"markersize": 11, "markeredgewidth": 5}
+    handles += [legend_key(c, "|", f"{head}, colour in (a)", **bar) for head, c in HEADS.items()]
     title = "Figure 2: layers of clients that trained alone (stand-in)"
-    return _legend(_titled(fig, title), handles, 5)
-
-
-def _legend(fig: Figure, handles: Sequence[Line2D], columns: int) -> Figure:
-    fig.legend(
-        handles=list(handles),
-        loc="outside lower left",
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=INK,
-        ncols=columns,
-    )
-    return fig
-
-
-def _titled(fig: Figure, title: str) -> Figure:
-    fig.suptitle(title, size=11.5, color=INK, x=0.01, ha="left")
-    fig.patch.set_facecolor("white")
-    return fig
+    return with_legend(with_title(fig, title), handles, 5)

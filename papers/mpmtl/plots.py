@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from papers.common.drawing import stroke, with_legend, with_title
 from tacit.report.svg import GAIN, INK, LOSS, MUTED, SERIES, SPENT, axes, figure, quiet
 
 NAMES = {
@@ -70,30 +71,9 @@ def against(
             colour, marker, style = STYLES[method]
             xs, means, sds = (np.array(v) for v in zip(*points, strict=True))
             nudge = 1 + 0.02 * (list(STYLES).index(method) - 4) if log else 1
-            hollow = "white" if style != "-" else colour
-            ax.errorbar(
-                xs * nudge,
-                means,
-                sds,
-                color=colour,
-                marker=marker,
-                markersize=4.5,
-                linewidth=1.5,
-                linestyle=style,
-                capsize=2,
-                elinewidth=0.9,
-                markerfacecolor=hollow,
-            )
-            seen[method] = Line2D(
-                [],
-                [],
-                color=colour,
-                marker=marker,
-                markersize=4.5,
-                linestyle=style,
-                markerfacecolor=hollow,
-                label=NAMES[method],
-            )
+            line = stroke(colour, marker, style)
+            ax.errorbar(xs * nudge, means, sds, linewidth=1.5, capsize=2, elinewidth=0.9, **line)
+            seen[method] = Line2D([], [], label=NAMES[method], **line)
         for method, level in levels.items():
             colour, style = LINES[method]
             ax.axhline(level, color=colour, linewidth=1.4, linestyle=style)
@@ -115,15 +95,7 @@ def against(
         ax.set_ylabel(own)
         ax.set_title(name, size=10, color=INK, loc="left")
     order = [name for name in (*STYLES, *LINES) if name in seen]
-    fig.legend(
-        handles=[seen[name] for name in order],
-        loc="outside lower left",
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=INK,
-        ncols=2,
-    )
-    return _titled(fig, title)
+    return with_title(with_legend(fig, [seen[name] for name in order], 2), title)
 
 
 def _few(value: float, _: int) -> str:
@@ -163,7 +135,7 @@ def heat(
             fig.colorbar(image, ax=drawn, shrink=0.85, pad=0.01, aspect=18).ax.tick_params(
                 labelsize=8, colors=MUTED
             )
-    return _titled(fig, title)
+    return with_title(fig, title)
 
 
 def steps(
@@ -183,17 +155,7 @@ def steps(
         for label, points in curves.items():
             colour, marker, style = styles[label]
             xs, means, sds = (np.array(v) for v in zip(*points, strict=True))
-            ax.plot(
-                xs,
-                means,
-                color=colour,
-                linestyle=style,
-                linewidth=1.6,
-                label=label,
-                markersize=4.5,
-                marker=marker,
-                markerfacecolor=colour if style == "-" else "white",
-            )
+            ax.plot(xs, means, linewidth=1.6, label=label, **stroke(colour, marker, style))
             ax.fill_between(xs, means - sds, means + sds, color=colour, alpha=0.12, linewidth=0)
         for label, (level, colour) in (levels or {}).items():
             ax.axhline(level, color=colour, linewidth=1.3, linestyle=(0, (1, 1.5)), label=label)
@@ -201,20 +163,5 @@ def steps(
         if column % wide == 0:
             ax.set_ylabel(y)
         ax.set_title(name, size=10, color=INK, loc="left")
-    handles, texts = fig.axes[0].get_legend_handles_labels()
-    fig.legend(
-        handles,
-        texts,
-        loc="outside lower left",
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=INK,
-        ncols=2,
-    )
-    return _titled(fig, title)
-
-
-def _titled(fig: Figure, title: str) -> Figure:
-    fig.suptitle(title, size=11.5, color=INK, x=0.01, ha="left")
-    fig.patch.set_facecolor("white")
-    return fig
+    handles, _ = fig.axes[0].get_legend_handles_labels()
+    return with_title(with_legend(fig, handles, 2), title)

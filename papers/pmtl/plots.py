@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from papers.common.drawing import stroke, with_title
 from papers.pmtl.means import Mean
 from papers.pmtl.sets import DataSet
 from tacit.report.svg import GAIN, INK, MUTED, SERIES, SPENT, axes, figure, quiet
@@ -68,12 +70,9 @@ def against_epsilon(
                 name = (f"{name}\n" if column == 0 else "\n") + PANELS[panel]
             ax.set_title(name, size=10, color=INK, loc="left")
     handles = _legend(found, dashed=not panels[0])
-    fig.suptitle(title, size=11.5, color=INK, x=0.01, ha="left")
-    fig.legend(
-        handles=handles, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK
-    )
-    fig.patch.set_facecolor("white")
-    return fig
+    beside: Any = {"loc": "outside right center", "frameon": False, "fontsize": 9}
+    fig.legend(handles=handles, labelcolor=INK, **beside)
+    return with_title(fig, title)
 
 
 def _lines(ax: Axes, found: Sequence[Mean], *, dashed: bool) -> None:
@@ -88,19 +87,9 @@ def _lines(ax: Axes, found: Sequence[Mean], *, dashed: bool) -> None:
             nudge = 1 + 0.025 * (list(COLOURS).index(method) - 1)
             x = [nudge * (m.epsilon if math.isfinite(m.epsilon) else endless) for m in line]
             style = "--" if (dashed and mode != "none") or method in HOLLOW else "-"
-            ax.errorbar(
-                x,
-                [m.mean for m in line],
-                [m.sd for m in line],
-                color=COLOURS[method],
-                marker=SHAPES[method],
-                markersize=4.5,
-                linewidth=1.6,
-                linestyle=style,
-                capsize=2,
-                elinewidth=1,
-                markerfacecolor=COLOURS[method] if style == "-" else "white",
-            )
+            given = stroke(COLOURS[method], SHAPES[method], style)
+            means, sds = [m.mean for m in line], [m.sd for m in line]
+            ax.errorbar(x, means, sds, linewidth=1.6, capsize=2, elinewidth=1, **given)
     for mean in found:
         if mean.method == "alone":
             ax.axhline(mean.mean, color=MUTED, linewidth=1.4, linestyle=(0, (1, 1.5)))
@@ -118,18 +107,9 @@ def _legend(found: Sequence[Mean], *, dashed: bool) -> list[Line2D]:
     for method in COLOURS:
         for mode in dict.fromkeys(m.mode for m in found if m.method == method):
             own = mode == "none" or not dashed
-            solid = own and method not in HOLLOW
             text = NAMES[method] if own else f"{NAMES[method]}, {MODES[mode]}"
-            line = Line2D(
-                [],
-                [],
-                color=COLOURS[method],
-                marker=SHAPES[method],
-                markersize=4.5,
-                linestyle="-" if solid else "--",
-                label=text,
-                markerfacecolor=COLOURS[method] if solid else "white",
-            )
+            style = "-" if own and method not in HOLLOW else "--"
+            line = Line2D([], [], label=text, **stroke(COLOURS[method], SHAPES[method], style))
             if text not in [h.get_label() for h in handles]:
                 handles.append(line)
     if any(m.method == "alone" for m in found):
@@ -163,6 +143,4 @@ def over_rounds(
         second.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
         reduced = ", reduced" if data.version == "reduced" else ""
         ax.set_title(data.title + reduced, size=10, color=INK, loc="left")
-    fig.suptitle(title, size=11.5, color=INK, x=0.01, ha="left")
-    fig.patch.set_facecolor("white")
-    return fig
+    return with_title(fig, title)
