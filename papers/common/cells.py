@@ -7,6 +7,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from tacit.methods import Method
+
 
 class CellLine(Protocol):
     """A dataclass of numbers and words, one line of the file."""
@@ -21,6 +23,14 @@ class CellLine(Protocol):
 
 Kept = TypeVar("Kept", bound=CellLine)
 KINDS = {"float": float, "int": int}
+ADDED = {"steepest": None, "units": "own", "shorten": False}
+"""Settings that methods have got since the first runs were kept, where they change nothing."""
+
+
+def deciding(method: Method) -> dict[str, Any]:
+    """The settings that tell a run from others; what a method gained later loses no kept run."""
+    settings = dataclasses.asdict(method)
+    return {k: v for k, v in settings.items() if k not in ADDED or v != ADDED[k]}
 
 
 class CellFile(Generic[Kept]):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from papers.common.cells import CellFile
+from papers.common.cells import CellFile, deciding
 from papers.common.devices import hardware
 from papers.common.request import PageRequest
 from papers.fedmtl.fits import FedMTLBench, FedMTLFit
@@ -49,7 +49,7 @@ class WantedRun:
     @property
     def about(self) -> tuple[Any, ...]:
         """All that decides the result, in the order of a cell's first columns."""
-        own = dataclasses.asdict(self.method)
+        own = deciding(self.method)
         plan, kind = self.plan, type(self.method).__name__
         version = "reduced" if plan.reduced else "stand-in"
         return (

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from papers.common.cells import CellFile
+from papers.common.cells import CellFile, deciding
 from papers.common.devices import hardware
 from papers.common.noise import NoiseTable
 from papers.pmtl.networks import NETWORKS
@@ -213,7 +213,7 @@ class PMTLBench:
 def digest(data: DataSet, plan: PMTLPlan, method: str) -> str:
     """Of all that decides a cell: records made with other settings are not taken for these."""
     kind = plan.method("pmtl" if method == ALONE else method)
-    used: dict[str, Any] = dataclasses.asdict(kind)
+    used: dict[str, Any] = deciding(kind)
     if method == ALONE:
         used = dict(plan.steps)
     federation = data.federation
