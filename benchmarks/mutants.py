@@ -63,7 +63,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/bounds.py": CHANNEL,
     "privacy/calibration.py": BOOKS,
     "privacy/channel.py": (*CHANNEL, "runtime/test_train.py"),
-    "privacy/covariance.py": ("privacy/test_covariance.py", "privacy/test_audit.py"),
+    "privacy/covariance.py": ("privacy/test_covariance.py", "papers/test_attack.py"),
     "privacy/gram.py": ("privacy/test_covariance.py", "runtime/test_between.py"),
     "grid.py": ("secure/test_summing.py", *CHANNEL),
     "privacy/guarantee.py": (
@@ -103,15 +103,9 @@ EXPLAINED: dict[str, str] = {
     "that it leaves out: logger.setLevel(logging.ERROR) -> pass": "only the log",
     "privacy/accounting.py: return Spent(math.inf, common[-1])"
     ": 1 -> (1 + 1)": "ε is infinite, whichever accountant says so",
-    "privacy/schedule.py: if composed(middle * parts, delta) <= epsilon:"
-    ":  <=  ->  < ": "a budget that is met to the last digit; the bisection ends beside it",
     "privacy/calibration.py: while low == high or (low > 1e-2 and cost(low) <= epsilon):"
     ":  <=  ->  < ": "a budget that is met to the last digit; the search then ends just above it",
     # Where a search begins and how it steps; what it ends with is tested
-    "privacy/schedule.py: low = high = epsilon / float(parts.sum()) / 2"
-    ": 2 -> (2 + 1)": "a third of what the plain sum allows is within the budget as well",
-    "privacy/schedule.py: low, high = high, 2 * high"
-    ": 2 -> (2 + 1)": "the bracket grows faster, and the bisection ends at the same place",
     "privacy/calibration.py: low, high = high, 1.5 * high"
     ": 1.5 -> (1.5 + 1)": "the bracket grows faster, and the search ends at the same place",
     "privacy/calibration.py: low, high = low / 1.5, low"

@@ -1,7 +1,7 @@
 """FedMTL with a curator on shares ends where it ends with a plain one: real faces, 60 clients.
 
-    python benchmarks/secure_equal.py                    # 3 rounds with the published settings
-    python benchmarks/secure_equal.py --rounds 5 --lr 0.1 --clients 20
+    python -m benchmarks.secure_equal                    # 3 rounds with the published settings
+    python -m benchmarks.secure_equal --rounds 5 --lr 0.1 --clients 20
 
 The stand-in for LFWA of table 3 (`lfw_pseudo_attr` in $TACIT_DATA, or --data), LeNet, two heads for
 each client, replicated shares among three servers in one process. Plain and secure runs have the
@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 import tacit
+from papers.fedmtl.contenders import AS_PUBLISHED
+from papers.fedmtl.sets import NETWORKS, plan_of
 from tacit.exchange import Answer, Uploads
-from tacit.reproduce.fedmtl.contenders import AS_PUBLISHED
-from tacit.reproduce.fedmtl.sets import NETWORKS, plan_of
 
 
 class Nudged(tacit.FedMTL):

@@ -13,7 +13,7 @@ from torch.fx.experimental import proxy_tensor
 from tacit import data
 from tacit.privacy import accounting
 
-EXACT = ("privacy", "reproduce", "test_docs.py", "test_cli.py")
+EXACT = ("privacy", "papers", "test_docs.py", "test_cli.py")
 """Tests in which digits of an ε, or of calibrated noise, count."""
 coarsely = lru_cache(maxsize=4096)(accounting._spent.__wrapped__)
 """With a memory of its own: what one test computed must not pass for another's."""

@@ -361,7 +361,6 @@ def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path, monkeypatch
         ({"target_scale": (0.0, 0.0)}, "target_scale="),
         ({"ledger": "no/such/folder/file"}, "a folder that exists"),
         ({"ledger": "file", "epsilon": None}, "epsilon=None adds no noise"),
-        ({"ledger": "file", "method": tacit.MPMTL(mechanism="wishart")}, "promises nothing"),
     ],
 )
 def test_settings_are_checked_before_rows_are(settings, says):

@@ -14,8 +14,7 @@ from tacit.grid import Grid
 from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
 from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded, Place
-from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection, PrintedWishart
-from tacit.privacy.covariance import printed_scale, unflatten
+from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
 from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
 from tacit.relation import Relation
@@ -149,25 +148,6 @@ def test_lengths_are_taken_of_rows_filled_up_to_whole_vectors(length, monkeypatc
     (filled,) = seen
     assert filled.shape == (3, 16 if length <= 16 else 32)
     assert torch.equal(filled[:, :length], rows) and not filled[:, length:].any()
-
-
-def test_the_printed_noise_is_added_in_the_units_of_the_clip_and_only_upwards():
-    """Positive definite, which is its flaw; its mean is (d + 1) times the printed scale."""
-    clip, d, runs = 5.0, 3, 300
-    printed = PrintedWishart((0.5,) * runs, "2K")
-    one = Channel(
-        Everyone(), 1, Randomness.of(0), clip=clip, moments=Moments(), printed=printed
-    )  # fmt: skip
-    row = torch.tensor([[1.0, -2.0, 0.5]])
-    found = []
-    for round in range(runs):
-        collection = one.open(round, runs)
-        collection.add(row)
-        found.append(unflatten(collection.publishable(d), d) - row.T @ row)
-    noise = torch.stack(found)
-    assert float(torch.linalg.eigvalsh(noise).min()) > -1e-4
-    expected = (d + 1) * printed_scale(clip, 0.5, "2K")
-    assert float(noise.diagonal(dim1=1, dim2=2).mean()) == pytest.approx(expected, rel=0.1)
 
 
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():

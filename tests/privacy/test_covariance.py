@@ -18,9 +18,7 @@ from tacit.privacy.covariance import (
     flatten,
     gram_moved,
     moved,
-    printed_scale,
     unflatten,
-    wishart_noise,
 )
 from tacit.privacy.gram import released_gram
 from tacit.privacy.guarantee import Privacy
@@ -178,39 +176,3 @@ def test_sensitivities_refuse_what_they_do_not_know():
         gram_moved("swap", 3)  # type: ignore[arg-type]
     with pytest.raises(TacitError, match="tasks=0"):
         gram_moved("replace", 0)
-
-
-@pytest.mark.parametrize("d", [1, 3, 6])
-def test_wishart_noise_has_the_moments_of_its_distribution(d):
-    scale, runs = 0.7, 20_000
-    randomness = Randomness.of(5)
-    drawn = torch.stack([wishart_noise(d, scale, randomness, run) for run in range(runs)])
-    assert drawn.dtype == torch.double
-    assert torch.equal(drawn, drawn.mT)
-    mean = (d + 1) * scale * torch.eye(d, dtype=torch.double)
-    # Var E_ij = (d+1) scale² (1 + [i = j])
-    variance = (d + 1) * scale**2 * (torch.ones(d, d) + torch.eye(d)).double()
-    assert ((drawn.mean(dim=0) - mean).abs() <= 5 * (variance / runs).sqrt()).all()
-    assert torch.allclose(drawn.var(dim=0), variance, rtol=0.1)
-    assert (torch.linalg.cholesky_ex(drawn).info == 0).all()
-
-
-def test_wishart_noise_is_named_by_its_round_and_secret_without_a_seed():
-    seeded, secret = Randomness.of(1), Randomness.of(None)
-    assert torch.equal(wishart_noise(4, 1.0, seeded, 7), wishart_noise(4, 1.0, seeded, 7))
-    assert not torch.equal(wishart_noise(4, 1.0, seeded, 7), wishart_noise(4, 1.0, seeded, 8))
-    assert not torch.equal(wishart_noise(4, 1.0, secret, 7), wishart_noise(4, 1.0, secret, 7))
-
-
-def test_the_printed_scale_has_the_wrong_units_and_the_other_has_not():
-    assert printed_scale(3.0, 0.5, "2K") == pytest.approx(6.0)
-    assert printed_scale(3.0, 0.5, "K2") == pytest.approx(9.0)
-    # Models that are c times as large have covariances c² times as large.
-    for c in (0.1, 10.0):
-        assert printed_scale(c, 1, "K2") / printed_scale(1, 1, "K2") == pytest.approx(c**2)
-        assert not math.isclose(printed_scale(c, 1, "2K") / printed_scale(1, 1, "2K"), c**2)
-    with pytest.raises(TacitError, match="choose 2K or K2"):
-        printed_scale(1.0, 1.0, "K")  # type: ignore[arg-type]
-    for clip, epsilon in ((1.0, 0.0), (0.0, 1.0), (1.0, -1.0)):
-        with pytest.raises(TacitError, match="positive"):
-            printed_scale(clip, epsilon, "K2")

@@ -28,10 +28,6 @@ NOISY = tacit.Privacy(noise=1.0)
         (tacit.PMTL(), "secure", NOISY, r"pass tacit.Secure\(...\)"),
         (tacit.Local(), SECURE, NOISY, "nothing leaves the tasks of Local"),
         (tacit.FedAMP(), SECURE, None, "does not run on shares"),
-        (
-            tacit.MPMTL(mechanism="wishart"), SECURE, tacit.Privacy(epsilon=1.0),
-            "no noise that servers add",
-        ),
     ],
 )  # fmt: skip
 def test_what_servers_cannot_do_is_refused(method, curator, privacy, sentence, make_federation):

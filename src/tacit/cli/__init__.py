@@ -15,13 +15,13 @@ from tacit.cli import (
     deploy,
     known,
     mixed,
+    moved,
     results,
     secure,
     silo,
     train,
     tune,
 )
-from tacit.cli_reproduce import reproduce
 from tacit.errors import TacitError
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ app.add_typer(coordinator.app)
 app.add_typer(silo.app)
 app.command()(secure.certificates)
 app.command()(secure.server)
-app.command()(reproduce)
+app.command(hidden=True, context_settings=moved.ANYTHING)(moved.reproduce)
 
 
 def main() -> None:

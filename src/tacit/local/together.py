@@ -37,12 +37,12 @@ class Together:
     def __init__(
         self, function: Callable[[Any, Any], Any], *, trace: bool = True, single: bool = False
     ) -> None:
-        self._trace_first, self._single, self._function = trace, single, function
+        self.traces, self._single, self._function = trace, single, function
         self._lifted = vmap(function, in_dims=(None, 0), randomness="error")
         self._traced: dict[Any, tuple[Callable[..., Any], pytree.TreeSpec]] = {}
 
     def __call__(self, shared: Any, own: Any) -> Any:
-        if not self._trace_first:
+        if not self.traces:
             if self._single and len(pytree.tree_leaves(own)[0]) == 1:
                 result = self._function(shared, pytree.tree_map(lambda value: value[0], own))
                 return pytree.tree_map(lambda value: value.unsqueeze(0), result)

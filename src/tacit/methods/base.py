@@ -26,7 +26,6 @@ from torch import Tensor
 from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
-from tacit.privacy.channel import PrintedWishart
 from tacit.privacy.moments import Moments
 from tacit.relation import Relation
 
@@ -226,10 +225,6 @@ class OnBillboard(Method):
 
     def weights(self, rounds: int, tasks: int) -> tuple[float, ...] | None:
         """How the budget is spread over the rounds: relative precision, at most 1; None: evenly."""
-        return None
-
-    def printed(self, rounds: int, epsilon: float, delta: float) -> PrintedWishart | None:
-        """A refuted mechanism to run in the place of Gaussian noise, as a paper prints it."""
         return None
 
 

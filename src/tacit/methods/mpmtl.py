@@ -11,10 +11,9 @@ Multi-Task Learning." IEEE Transactions on Pattern Analysis and Machine Intellig
 | Algorithm 2, 7–9: U max(0, 1 − ηλ/√Λ) Uᵀ                       | `shared`, structure "low-rank"  |
 | Algorithm 3, 7–8: the same on the diagonal of Σ                | `shared`, "group-sparse"        |
 | 9–11: ŵ = Mw; z = ŵ + β_t(ŵ − ŵ_prev); w = z − η ∂L(z)         | `step`                          |
-| 3.5: ε_t = ε₀t^α or ε₀Q^(−t); β_t                              | `weights`, `_momentum`          |
+| 3.5: ε_t = ε₀t^α or ε₀Q^(−t); β_t                              | `weights`, `momentum`           |
 | strong convexity: µ/2 ‖w‖² added to each loss                  | `ridge`                         |
 | 3.2: decomposed models, shared part + outliers of the task     | `outliers`                      |
-| additive Wishart noise (refuted: `privacy.covariance`)         | `mechanism="wishart"`           |
 
 A round contributes W^(t−1), and its release gives M^(t); so what the paper does at the end of
 iteration t is here the beginning of round t + 1, and `settle` after the last: T rounds, T releases.
@@ -22,11 +21,12 @@ iteration t is here the beginning of round t + 1, and `settle` after the last: T
 Another instance of Algorithm 1 is a subclass with its own `shared` (any map of the covariance) and
 `step` (any single-task algorithm that is given what was published).
 
-Differences from the printed algorithms, on purpose: noise is Gaussian; what is clipped is the copy
-that is sent, not the model that a task works with (`clip_model` clips both, as printed);
-in Algorithm 2, eigenvalues that the noise alone could have made count as that large, so that under
-heavy noise a task keeps its model (the paper's Proposition 1) instead of losing directions at
-random; and λ is given per √m, because ‖W‖_* grows with the square root of the number of tasks.
+Differences from the printed algorithms, on purpose: noise is Gaussian (`papers/mpmtl/wishart.py`
+refutes the printed one); what is clipped is the copy that is sent, not the model that a task works
+with (`clip_model` clips both, as printed); in Algorithm 2, eigenvalues that the noise alone could
+have made count as that large, so that under heavy noise a task keeps its model (the paper's
+Proposition 1) instead of losing directions at random; and λ is given per √m, because ‖W‖_* grows
+with the square root of the number of tasks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from tacit.local.flat import FlatModel
 from tacit.methods.base import Board, State
 from tacit.methods.linear import LinearMethod, ridge
 from tacit.privacy import schedule
-from tacit.privacy.channel import PrintedWishart
 from tacit.privacy.covariance import unflatten
 from tacit.privacy.moments import Moments
 
@@ -73,10 +72,8 @@ class MPMTL(LinearMethod):
     outliers: float | None = None
     """Strength of the ℓ1 penalty on each task's own part (W = P + Q), which needs half the step
     size; None for no such part."""
-    mechanism: Literal["gaussian", "wishart"] = "gaussian"
-    """The noise; Wishart is as printed, and promises nothing."""
-    sensitivity: Literal["2K", "K2"] = "2K"
-    """Of the Wishart noise: as printed, or with the right units."""
+    mechanism: Literal["gaussian"] = "gaussian"
+    """The noise. Wishart noise, as printed, is not private, and an experiment of papers/mpmtl."""
     clip_model: bool = False
     """Whether a task's own model is clipped too, as printed, or only the copy it sends."""
 
@@ -91,8 +88,12 @@ class MPMTL(LinearMethod):
         self._require("growth", falls, "positive with a ridge (it is Q), or None")
         outliers = self.outliers is None or self.outliers >= 0
         self._require("outliers", outliers, "zero or more, or None")
-        self._require("mechanism", self.mechanism in ("gaussian", "wishart"), "gaussian or wishart")
-        self._require("sensitivity", self.sensitivity in ("2K", "K2"), "2K or K2")
+        if self.mechanism != "gaussian":
+            raise TacitError(
+                f"mechanism={self.mechanism!r}: only gaussian noise is private; the Wishart noise "
+                "that the paper prints is an experiment without ε in papers/mpmtl/wishart.py of "
+                "tacit's repository"
+            )
 
     @property
     def usual_rounds(self) -> int:
@@ -115,15 +116,6 @@ class MPMTL(LinearMethod):
             shares = schedule.shares(rounds, alpha)
         return tuple(float(share) for share in shares / shares.max())
 
-    def printed(self, rounds: int, epsilon: float, delta: float) -> PrintedWishart | None:
-        if self.mechanism == "gaussian":
-            return None
-        if math.isinf(epsilon):
-            raise TacitError("mechanism='wishart' has no noise multiplier: give epsilon instead")
-        shares = self.weights(rounds)
-        first = schedule.largest_first(shares, epsilon, delta)
-        return PrintedWishart(tuple(first * share for share in shares), self.sensitivity)
-
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         d = self.size(model)
         return {"shared": torch.eye(d, dtype=torch.float64, device=model.start.device)}
@@ -141,7 +133,7 @@ class MPMTL(LinearMethod):
         start = ridge(model.kind, batches, len(w))
         began = state["began"] > 0
         w = torch.where(began, w, start)
-        last = torch.where(began, hat, self._clipped(start))
+        last = torch.where(began, hat, self.clipped(start))
         own = torch.where(began, own, 0.0)
         after = {"w": w, "last": last, "own": own, "result": last + own}
         kept = {name: value.to(model.start.dtype) for name, value in after.items()}
@@ -171,12 +163,13 @@ class MPMTL(LinearMethod):
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["result"]
 
-    def _clipped(self, w: Tensor) -> Tensor:
+    def clipped(self, w: Tensor) -> Tensor:
+        """The model that a task works with, of the one that it found."""
         if not self.clip_model:
             return w
         return w * (self.clip / torch.linalg.vector_norm(w).clamp(min=TINY)).clamp(max=1.0)
 
-    def _momentum(self, board: Board) -> Tensor | float:
+    def momentum(self, board: Board) -> Tensor | float:
         """β_t of the iteration that this round completes (t = `board.round`)."""
         if not self.accelerated:
             return 0.0
@@ -190,8 +183,8 @@ class MPMTL(LinearMethod):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Lines 9–11 with the published M: the next w, ŵ, and the task's own part."""
         x, y, counts = design(batches, len(state["w"]))
-        hat = board["shared"] @ self._clipped(state["w"].double())
-        z = hat + self._momentum(board) * (hat - state["last"].double())
+        hat = board["shared"] @ self.clipped(state["w"].double())
+        z = hat + self.momentum(board) * (hat - state["last"].double())
         own = state["own"].double()
         scores = x @ (z + own)
         error = (scores if model.kind == "regression" else FAMILIES[model.kind].mean(scores)) - y

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +57,6 @@ from tacit.errors import TacitError
 from tacit.grid import Grid
 from tacit.privacy.accounting import Release, affordable
 from tacit.privacy.bounds import Bounded, Place
-from tacit.privacy.covariance import flatten, printed_scale, wishart_noise
 from tacit.privacy.curator import Curator
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
@@ -82,19 +81,6 @@ class Budget:
     neighbours: Neighbours
 
 
-@dataclass(frozen=True)
-class PrintedWishart:
-    """The noise of MP-MTL as printed; `privacy.covariance` says why it promises nothing."""
-
-    epsilons: tuple[float, ...]
-    sensitivity: Literal["2K", "K2"]
-
-    def noise(self, d: int, clip: float, randomness: Randomness, round: int) -> Tensor:
-        """For a covariance measured in clips, flattened."""
-        scale = printed_scale(clip, self.epsilons[round], self.sensitivity)
-        return flatten(wishart_noise(d, scale, randomness, round)) / clip**2
-
-
 @dataclass
 class Channel:
     """Collects the contributions of a cohort and lets out their noisy mean.
@@ -117,8 +103,6 @@ class Channel:
     """What is summed; None for the contributions themselves."""
     weights: tuple[float, ...] | None = None
     """How precise each round's release is, relative to `release`; None for all alike."""
-    printed: PrintedWishart | None = None
-    """A refuted mechanism in the place of the noise: nothing is booked, nothing is promised."""
     curator: Curator | None = None
     """Who sums in the place of this machine."""
     _room: int | None = None
@@ -255,9 +239,6 @@ class Collection:
             # Too many within the clip: it is larger than asked for, and must shrink.
             excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
             channel.clip *= math.exp(-CLIP_STEP * excess)
-        if channel.printed is not None:
-            noise = channel.printed.noise(size, channel.clip, channel.randomness, self.__round)
-            total = total + noise.to(total)
         total = total.float() if moments is not None else (total * unit).float()
         if relation is not None:
             total = total.to(relation.scale.device)

@@ -1,4 +1,4 @@
-"""Mechanisms for a covariance of models: what holds, and what was published and does not hold.
+"""A covariance of models as one Gaussian release: how far a task moves it.
 
 Every task has a model w with ‖w‖ ≤ K. What is released is the sum Σ wwᵀ over tasks (d × d), or the
 Gram matrix WᵀW between tasks (m × m), with noise.
@@ -26,43 +26,20 @@ the square is (a²−b²)² + 2 Σ_j ((w−v)ᵀw_j)² ≤ (a²−b²)² + 2(m�
 Its derivative in b is 4(1+b)((m−1) − b(1−b)), positive for m ≥ 2: the maximum is at b = 1, where
 the first term is 0 and the second 8(m−1). Then v = −w, and all w_j = w reach it. (The two terms are
 largest at different pairs; bounding them one by one would give 8(m−1) + 1.) ∎
-
-**Claim 4 (the Wishart mechanism is not private).** Let E ~ W_d(d+1, cI) with c = s/(2ε), as MP-MTL
-prints it. Whatever ε is promised with δ = 0, an observer of one release refutes it with probability
-1 − e^{−ε‖w‖²/s}, for every d.
-
-*Proof.* E is positive definite. With the task, Z − A − wwᵀ = E is always positive definite. Without
-it, Z − A − wwᵀ = E − wwᵀ is not as soon as wᵀE⁻¹w ≥ 1: then Z cannot have come from the neighbour,
-and no e^ε makes up for a probability of zero. (wᵀw/c) / (wᵀE⁻¹w) is χ² with (d+1)−d+1 = 2 degrees
-of freedom, so P(wᵀE⁻¹w ≥ 1) = P(χ²₂ ≤ ‖w‖²/c) = 1 − e^{−‖w‖²/(2c)}. ∎
-
-For d = 1 this is one-sided exponential noise. The flaw is in the proof of Jiang et al. (2016), who
-compare densities where both are positive; Sheffet (2019) and Amin et al. (2019) note it. Wishart
-noise is here to compare with published figures. No guarantee is computed from it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.privacy.sampling import Neighbours
-from tacit.randomness import Randomness
 
 SENSITIVITY: dict[Neighbours, float] = {"add-remove": 1.0, "replace": math.sqrt(2)}
 """How far a covariance moves in Frobenius norm, in units of K² (claim 2)."""
-
-WISHART_REFUTED = (
-    "Wishart noise carries no ε: it is positive definite, so what can be published moves with the "
-    "data, and an observer of one release with ε as printed proves that a task with model w is "
-    "absent with probability 1 − exp(−ε‖w‖²/s), whatever the dimension; "
-    "`tacit.privacy.audit.refutation` makes this attack"
-)
-"""For guarantees and reports: why a run with Wishart noise has ε = ∞."""
 
 
 def flatten(matrix: Tensor) -> Tensor:
@@ -107,19 +84,3 @@ def gram_moved(neighbours: Neighbours, tasks: int) -> float:
     if neighbours == "add-remove" or tasks == 1:
         return math.sqrt(2 * tasks - 1)
     return math.sqrt(8 * (tasks - 1))
-
-
-def wishart_noise(d: int, scale: float, randomness: Randomness, round: int) -> Tensor:
-    """E ~ W_d(d+1, scale · I), in double precision. Not private (claim 4)."""
-    normal = torch.from_numpy(randomness.normal("noise", round, d * (d + 1))).reshape(d, d + 1)
-    noise = scale * (normal @ normal.T)
-    return (noise + noise.T) / 2
-
-
-def printed_scale(clip: float, epsilon: float, sensitivity: Literal["2K", "K2"]) -> float:
-    """s / (2ε): s = 2K as MP-MTL prints it, or K², by which ‖w‖² really moves."""
-    if sensitivity not in ("2K", "K2"):
-        raise TacitError(f"sensitivity={sensitivity!r}: choose 2K or K2")
-    if not (epsilon > 0 and clip > 0):
-        raise TacitError(f"epsilon={epsilon!r}, clip={clip!r}: positive numbers are needed")
-    return (2 * clip if sensitivity == "2K" else clip**2) / (2 * epsilon)

@@ -244,7 +244,6 @@ def guarantee(
     assumptions: tuple[str, ...] = (),
     leaks: tuple[str, ...] = (),
     personal_is_public: bool = False,
-    refuted: str = "",
     curator: Curated | None = None,
 ) -> Guarantee:
     """Read the promise off the booked releases: they, and nothing else, decide ε."""
@@ -257,12 +256,6 @@ def guarantee(
         return Guarantee(
             channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, seeded, assumptions,
             leaks, curator=curator,
-        )  # fmt: skip
-    if refuted:
-        # The paper's ε is not repeated: whoever reads a number believes it.
-        return Guarantee(
-            channel, math.inf, None, None, str(sampler), None, 0, None, clip, seeded, assumptions,
-            leaks, refuted=refuted,
         )  # fmt: skip
     delta = privacy.delta_for(tasks)
     if privacy.is_large(tasks):

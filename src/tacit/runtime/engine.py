@@ -56,21 +56,16 @@ def check_engine(
             f"engine='flower' computes on CPUs, but device={str(device)!r}: leave one of the two "
             "out"
         )
-    _check_settings(method, privacy)
+    _check_settings(method)
 
 
-def _check_settings(method: Method, privacy: Privacy | None) -> None:
+def _check_settings(method: Method) -> None:
     for name, value in dataclasses.asdict(method).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise TacitError(
                 f"{name}={value} cannot be sent to the workers of engine='flower': give a finite "
                 "number, or leave engine out"
             )
-    if privacy is not None and getattr(method, "mechanism", "gaussian") != "gaussian":
-        raise TacitError(
-            f"the printed mechanism of {type(method).__name__} protects nobody, so no silo "
-            "contributes to it: use mechanism='gaussian', or leave engine out"
-        )
 
 
 def model_name(model: object) -> str | None:

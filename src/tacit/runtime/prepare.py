@@ -72,20 +72,18 @@ def prepare(
         channel.clip = method.clip
         channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
-        channel.printed = method.printed(rounds, privacy.epsilon or math.inf, delta)
         channel.ledger = Ledger() if folder is None else confirmed_ledger(folder)
-        if channel.printed is None:
-            votes = Votes.of(method, federation)
-            own = method.weights(votes.rounds_after(rounds), tasks)
-            channel.weights = votes.weights(tasks, rounds, own)
-            # A tuning books all rounds with the noise of weight one: no round may have less.
-            if channel.weights is not None and max(channel.weights) > 1:
-                raise TacitError(f"{type(method).__name__}.weights must be at most 1")
-            replaced = 2.0 if channel.moments is None else channel.moments.replaced
-            noise = privacy.noise_multiplier(
-                sampler, rounds, tasks, weights=channel.weights, replaced=replaced
-            )
-            channel.release = Release(sampler, noise, replaced)
+        votes = Votes.of(method, federation)
+        own = method.weights(votes.rounds_after(rounds), tasks)
+        channel.weights = votes.weights(tasks, rounds, own)
+        # A tuning books all rounds with the noise of weight one: no round may have less.
+        if channel.weights is not None and max(channel.weights) > 1:
+            raise TacitError(f"{type(method).__name__}.weights must be at most 1")
+        replaced = 2.0 if channel.moments is None else channel.moments.replaced
+        noise = privacy.noise_multiplier(
+            sampler, rounds, tasks, weights=channel.weights, replaced=replaced
+        )
+        channel.release = Release(sampler, noise, replaced)
         if curator is not None:
             channel.curator = curator_of(federation, curator, randomness)
         if privacy.epsilon is not None:

@@ -19,7 +19,6 @@ from tacit.heads import PUBLIC
 from tacit.inference import MixedSummary, summary
 from tacit.methods import Mixed
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
-from tacit.privacy.covariance import WISHART_REFUTED
 from tacit.runtime.exchange import Exchange
 from tacit.runtime.models import predict, save_models
 from tacit.runtime.newcomers import Newcomers
@@ -68,7 +67,6 @@ class Run:
             and not personalised.chosen
             and not federation.own_scaling,
             curator=simulation.curated,
-            refuted=WISHART_REFUTED if channel.printed is not None else "",
         )
         part = simulation.test_part
         kept = personalised.models if personalised.chosen else simulation.personal

@@ -113,13 +113,18 @@ class Simulation:
             moments = channel.moments
             mean = model.start.new_zeros(sums * size if moments is None else moments.size(size))
             self._publish[stage] = fixed(partial(self._next, stage), public, mean)
-        state = fixed(
-            lambda public, place: method.state(model, self._read(Board(*public), place)),
-            public,
-            self._places[0],
-        )
+
+        def first(public: Public, place: Tensor) -> State:
+            return method.state(model, self._read(Board(*public), place))
+
+        state = fixed(first, public, self._places[0])
         # Without a relation all newcomers are alike, and one state serves them all.
         self._fresh = state if relation is None else vmap(state, in_dims=(None, 0))
+
+    def skip_tracing(self) -> None:
+        """Run client steps as they are: in a few rounds, tracing takes longer than it saves."""
+        for client in self._clients.values():
+            client.traces = False
 
     def run(
         self,
@@ -129,11 +134,9 @@ class Simulation:
         on_round: OnRound = lambda round, point: None,
     ) -> None:
         """All rounds that are left. `patience` evaluations without a better loss end the run."""
-        every = max(1, self.rounds // CURVE_POINTS)
-        saved = time.monotonic()
+        every, saved = max(1, self.rounds // CURVE_POINTS), time.monotonic()
         while True:
-            round = self.board.round
-            seen = self.curve[-1]["round"] if self.curve else -1
+            round, seen = self.board.round, self.curve[-1]["round"] if self.curve else -1
             if seen < round and (round % every == 0 or round == self.rounds):
                 self._look(epsilon)
             so_far = {"epsilon": epsilon(self.channel.ledger.before(round))}
@@ -172,9 +175,8 @@ class Simulation:
 
     def _settle(self) -> None:
         """Every task's own step after the last round: nothing leaves it any more."""
-        public = self._public(self.shown)
         everyone = torch.arange(len(self.federation), device=self.device)
-        for tasks, states in self.settled(public, everyone):
+        for tasks, states in self.settled(self._public(self.shown), everyone):
             self.store.put(tasks, states)
         self.store.settle(self._saved, self._notes, save=True)
 

@@ -27,7 +27,6 @@ from tacit.methods import (
     METHODS,
     Method,
     Mixed,
-    OnBillboard,
     RelatedMethod,
 )
 from tacit.methods.linear import LinearMethod
@@ -101,7 +100,7 @@ class _Private(MultiTask):
         # What can be refused is refused before any work.
         method, privacy, seed, model = self._method(), self._privacy(), self._seed(), self._layers()
         rounds = self._rounds()
-        path = self._path(method, privacy)
+        path = self._path(privacy)
         self._check_units()
         self._forget()
         rows = self._rows(X, y, tasks)
@@ -256,21 +255,16 @@ class _Private(MultiTask):
             raise TacitError("fit_intercept=False is for model='linear' only: leave it out")
         return MODELS["linear-no-intercept"]
 
-    def _path(self, method: Method | str, privacy: Privacy | None) -> Path | None:
+    def _path(self, privacy: Privacy | None) -> Path | None:
         if self.ledger is None:
             return None
         if not isinstance(self.ledger, str | Path) or not Path(self.ledger).parent.is_dir():
             raise TacitError(f"ledger={self.ledger!r}: a file in a folder that exists is needed")
         epsilon = None if privacy is None else privacy.epsilon
-        refuted = epsilon and isinstance(method, OnBillboard) and method.printed(1, epsilon, 0.1)
-        if epsilon is None or refuted:
-            why = (
-                "the Wishart mechanism promises nothing"
-                if refuted
-                else "epsilon=None adds no noise"
-            )
+        if epsilon is None:
             raise TacitError(
-                f"ledger= adds up what noisy releases cost, but {why}: leave one of them out"
+                "ledger= adds up what noisy releases cost, but epsilon=None adds no noise: leave "
+                "one of them out"
             )
         Ledger.at(Path(self.ledger))  # says so if it is damaged
         return Path(self.ledger)

@@ -308,10 +308,6 @@ def test_a_cluster_is_used_where_there_is_one(address, monkeypatch):
         ({"curator": tacit.Secure(), "privacy": tacit.Privacy(noise=1.0)}, "curator= is not"),
         ({"method": tacit.Local()}, "nothing leaves a task with Local"),
         ({"method": tacit.FedAvg(clip=float("inf"))}, "clip=inf cannot be sent"),
-        (
-            {"method": tacit.MPMTL(mechanism="wishart"), "privacy": tacit.Privacy(epsilon=1.0)},
-            "protects nobody",
-        ),
     ],
 )
 def test_what_it_cannot_do_is_refused(given, words, make_federation, tmp_path, monkeypatch):

@@ -182,11 +182,6 @@ def agreed_noise(terms: Terms) -> float:
     method, privacy, tasks = terms.made_method(), terms.made_privacy(), len(terms.silos)
     if privacy is None or not isinstance(method, OnBillboard):
         return 0.0
-    if method.printed(terms.rounds, privacy.epsilon or 1.0, privacy.delta_for(tasks)):
-        raise TacitError(
-            f"the printed mechanism of {type(method).__name__} protects nobody, so no silo "
-            "should contribute to it: use mechanism='gaussian'"
-        )
     moments, weights = method.moments, method.weights(terms.rounds, tasks)
     replaced = 2.0 if moments is None or terms.metrics else moments.replaced
     if terms.metrics:

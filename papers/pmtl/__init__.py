@@ -1,0 +1,17 @@
+"""`python -m papers pmtl/…`: figures and tables of Private Multi-Task Learning.
+
+    python -m papers pmtl/figure3 --data DIR
+
+| module        | what                                                                   |
+|---------------|------------------------------------------------------------------------|
+| `sets`        | the data sets, and what stands in for those that are not at hand        |
+| `settings`    | what is trained on which set; `networks` has its models                 |
+| `grid`        | all runs, kept in `cells.csv`; `means` has means over seeds             |
+| `experiments` | figures 1, 3, 7 and 8, tables 1 and 3                                   |
+| `curves`      | figure 2, and the choice of settings on validation rows                 |
+| `published`   | what the paper prints                                                  |
+"""
+
+from papers.pmtl.run import EXPERIMENTS, SEEDS, reproduce
+
+__all__ = ["EXPERIMENTS", "SEEDS", "reproduce"]

@@ -1,0 +1,222 @@
+"""A grid of runs: method, ε, seed. Each is trained once and then personalised in several ways.
+
+Finished cells are kept in one file and shared by all figures and tables that need them; a grid that
+was stopped goes on where it was. Nothing here needs an accountant: noise comes from a table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from papers.common.cells import CellFile, deciding
+from papers.common.devices import hardware
+from papers.common.noise import NoiseTable
+from papers.pmtl.networks import NETWORKS
+from papers.pmtl.sets import DataSet
+from papers.pmtl.settings import PMTLPlan
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.local import flat
+from tacit.local.flat import FlatModel
+from tacit.methods import Method
+from tacit.privacy import Privacy, sampler_for
+from tacit.randomness import Randomness
+from tacit.runtime.bench import Memo
+from tacit.runtime.personalise import Personalise, personalise
+from tacit.runtime.prepare import prepare
+from tacit.runtime.progress import silent
+from tacit.runtime.simulate import Simulation
+
+FILE = "cells.csv"
+ALONE = "alone"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training, and the ways its models are personalised afterwards."""
+
+    method: str
+    epsilon: float
+    """Infinite without privacy; 0 for training alone, which releases nothing."""
+    seed: int
+    modes: tuple[Personalise, ...] = ("none",)
+
+
+@dataclass(frozen=True)
+class PMTLCell:
+    """One line of cells.csv: test scores, which no ε covers."""
+
+    set: str
+    version: str
+    method: str
+    epsilon: float
+    seed: int
+    mode: str
+    accuracy_per_task: float
+    """Mean over tasks of each task's share of right test rows: the figure that is reported."""
+    accuracy: float
+    worst_tenth: float
+    noise: float
+    seconds: float
+    hardware: str
+    settings: str
+    """A digest of all that decides the cell but its method's name, ε and seed."""
+
+    @property
+    def key(self) -> tuple[str, str, float, int, str, str]:
+        return self.set, self.method, self.epsilon, self.seed, self.mode, self.settings
+
+
+@dataclass(frozen=True)
+class PMTLBench:
+    """Where cells are run."""
+
+    device: torch.device
+    noise: NoiseTable
+    records: CellFile[PMTLCell]
+    say: Say
+    model: str | None = None
+    """In place of the plans' own models."""
+    memo: dict[tuple[str, int], Memo] = dataclasses.field(default_factory=dict)
+    """Training alone, once for each data set and seed."""
+    _models: dict[tuple[str, str, int], FlatModel] = dataclasses.field(default_factory=dict)
+
+    def run(self, data: DataSet, plan: PMTLPlan, cells: Iterable[Training]) -> list[PMTLCell]:
+        """All records of these cells, from the file where they are in it."""
+        cells = list(cells)
+        missing = [left for cell in cells if (left := self._left(data, plan, cell)).modes]
+        federation = data.federation.to(self.device) if missing else data.federation
+        started = time.monotonic()
+        for number, cell in enumerate(missing):
+            done = self._cell(data, federation, plan, cell)
+            took = (time.monotonic() - started) / (number + 1)
+            scores = " ".join(f"{r.mode} {r.accuracy_per_task:.3f}" for r in done)
+            left = took * (len(missing) - number - 1)
+            self.say(
+                f"[{number + 1}/{len(missing)}] {data.key} {cell.method} ε={cell.epsilon:g} "
+                f"seed {cell.seed}: {scores} ({took:.1f} s each, {left / 60:.1f} min left)"
+            )
+        found = []
+        for cell in cells:
+            name = digest(data, plan, cell.method)
+            for mode in cell.modes:
+                key = (data.key, cell.method, cell.epsilon, cell.seed, mode, name)
+                record = self.records.rows.get(key)
+                if record is None:
+                    raise TacitError(f"{data.key} {cell.method} {mode} has no result: a bug")
+                found.append(record)
+        return found
+
+    def calibrate(self, data: DataSet, plan: PMTLPlan, cells: Iterable[Training]) -> None:
+        """Only the noise of these cells."""
+        wanted = sorted({cell.epsilon for cell in cells if 0 < cell.epsilon < math.inf})
+        for epsilon in wanted:
+            noise = self.multiplier(data, plan, epsilon)
+            self.say(f"{data.key} {data.version}: ε={epsilon:g} needs noise {noise:.4g} × clip")
+
+    def multiplier(self, data: DataSet, plan: PMTLPlan, epsilon: float) -> float:
+        tasks = len(data.federation)
+        sampler = sampler_for("poisson", plan.expected(tasks), tasks)
+        return self.noise.multiplier(epsilon, 1 / tasks, sampler, plan.rounds)
+
+    def simulation(
+        self, federation: Federation, plan: PMTLPlan, method: Method, noise: float | None, seed: int
+    ) -> Simulation:
+        """Ready to run; `noise` None is without privacy."""
+        tasks = len(federation)
+        randomness = Randomness.of(seed)
+        model = self._model(federation, plan, randomness)
+        sampler = sampler_for("poisson", plan.expected(tasks), tasks)
+        privacy = None if noise is None else Privacy(noise=noise, delta=1 / tasks)
+        return prepare(
+            federation,
+            method,
+            model,
+            privacy,
+            sampler,
+            plan.rounds,
+            randomness,
+            self.device,
+        )
+
+    def _model(self, federation: Federation, plan: PMTLPlan, randomness: Randomness) -> FlatModel:
+        """The same object for all cells of a seed: what was traced of it serves them all."""
+        key = (federation.source, plan.model, randomness.run_key)
+        if key not in self._models:
+            self._models.clear()
+            made = flat.build(NETWORKS[plan.model], federation, randomness.key("model", 0))
+            self._models[key] = made.to(self.device)
+        return self._models[key]
+
+    def _left(self, data: DataSet, plan: PMTLPlan, cell: Training) -> Training:
+        """The cell with only those modes that are not in the file."""
+        about = (data.key, cell.method, cell.epsilon, cell.seed)
+        name = digest(data, plan, cell.method)
+        modes = tuple(m for m in cell.modes if (*about, m, name) not in self.records.rows)
+        return dataclasses.replace(cell, modes=modes)
+
+    def _cell(
+        self, data: DataSet, federation: Federation, plan: PMTLPlan, cell: Training
+    ) -> list[PMTLCell]:
+        started = time.monotonic()
+        private = 0 < cell.epsilon < math.inf
+        noise = self.multiplier(data, plan, cell.epsilon) if private else None
+        alone = cell.method == ALONE
+        method = plan.method("pmtl" if alone else cell.method)
+        simulation = self.simulation(federation, plan, method, noise, cell.seed)
+        if not alone:
+            simulation.run()
+        about = (data.key, data.version, cell.method, cell.epsilon, cell.seed)
+        memo = self.memo.setdefault((data.key, cell.seed), {})
+        done = []
+        for mode in cell.modes:
+            if alone:
+                measured = personalise(simulation, "none", silent, alone=True, memo=memo).alone
+                assert measured is not None
+            elif mode == "none":
+                measured = simulation.measure("test")
+            else:
+                models = personalise(simulation, mode, silent, alone=False, memo=memo).models
+                measured = simulation.measure("test", personal=models)
+            per_task, pooled, worst = (
+                round(measured.overall[name] or 0.0, 5)
+                for name in ("accuracy_per_task", "accuracy", "worst_tenth")
+            )
+            now = time.monotonic()
+            record = PMTLCell(
+                *about,
+                mode,
+                per_task,
+                pooled,
+                worst,
+                round(noise or 0.0, 5),
+                round(now - started, 1),
+                hardware(self.device),
+                digest(data, plan, cell.method),
+            )
+            started = now
+            self.records.add(record)
+            done.append(record)
+        return done
+
+
+def digest(data: DataSet, plan: PMTLPlan, method: str) -> str:
+    """Of all that decides a cell: records made with other settings are not taken for these."""
+    kind = plan.method("pmtl" if method == ALONE else method)
+    used: dict[str, Any] = deciding(kind)
+    if method == ALONE:
+        used = dict(plan.steps)
+    federation = data.federation
+    parts = [used, plan.model, plan.rounds, plan.cohort, data.version, len(federation)]
+    parts += [len(federation.train.y), len(federation.test.y), federation.outputs]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]

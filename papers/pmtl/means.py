@@ -1,0 +1,48 @@
+"""Means over the seeds of a grid's cells."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from papers.pmtl.grid import PMTLCell
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Over the seeds of one cell."""
+
+    set: str
+    method: str
+    mode: str
+    epsilon: float
+    seeds: int
+    mean: float
+    sd: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.sd:.3f}" if self.seeds > 1 else f"{self.mean:.3f}"
+
+
+def means(records: Iterable[PMTLCell]) -> list[Mean]:
+    """In the order in which the cells first appear."""
+    groups: dict[tuple[str, str, str, float], dict[int, float]] = {}
+    for record in records:
+        key = (record.set, record.method, record.mode, record.epsilon)
+        groups.setdefault(key, {})[record.seed] = record.accuracy_per_task
+    return [
+        Mean(*key, len(values), statistics.mean(values.values()), _sd(list(values.values())))
+        for key, values in groups.items()
+    ]
+
+
+def _sd(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def show_epsilon(epsilon: float) -> str:
+    if epsilon == 0:
+        return "0 (nothing released)"
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
