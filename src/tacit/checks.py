@@ -39,25 +39,28 @@ def annotations_of(kind: type) -> dict[str, Any]:
 
 def fits(annotation: Any, value: Any) -> bool:
     """Whether a value is of the annotated type; True is no number."""
-    origin, parts = get_origin(annotation), get_args(annotation)
     if annotation is Any:
         return True
+    if annotation in NUMBERS:
+        return isinstance(value, NUMBERS[annotation]) and not isinstance(value, bool)
+    if isinstance(annotation, type) and type(annotation) is not types.GenericAlias:
+        return isinstance(value, annotation)
+    origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return any(fits(part, value) for part in parts)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
-    if annotation in NUMBERS:
-        return isinstance(value, NUMBERS[annotation]) and not isinstance(value, bool)
-    if origin in (list, tuple, Sequence):
-        listed = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-        if origin is not tuple or parts[-1] is ...:
-            return listed and all(fits(parts[0], one) for one in value)
-        return listed and len(value) == len(parts) and all(map(fits, parts, value))
     if origin in (dict, Mapping):
         return isinstance(value, Mapping) and all(
             fits(parts[0], key) and fits(parts[1], one) for key, one in value.items()
         )
-    return isinstance(value, types.NoneType if annotation is None else annotation)
+    if origin not in (list, tuple, Sequence):
+        raise TypeError(f"no value can be checked against {annotation!r}")
+    if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+        return False
+    if origin is tuple and parts[-1] is not ...:
+        return len(value) == len(parts) and all(map(fits, parts, value))
+    return all(fits(parts[0], one) for one in value)
 
 
 def check_type(name: str, annotation: Any, value: Any) -> None:
