@@ -23,7 +23,6 @@ from tacit.words import tame
 
 LOG, EVENTS = "log.txt", "events.jsonl"
 LONGEST_ENTRY = 10_000
-NAMES = {kind: name for name, kind in KINDS.items()}
 NO_EVENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What a line that holds no event raises."""
 
@@ -48,7 +47,7 @@ class Entry:
     def to_json(self) -> str:
         """One line, in ASCII: somebody may look at it in a terminal."""
         fields = dataclasses.asdict(self.event)
-        return json.dumps({"time": self.time, "kind": NAMES[type(self.event)], **fields})
+        return json.dumps({"time": self.time, "kind": self.event.kind, **fields})
 
     @classmethod
     def from_json(cls, line: str) -> Entry:
@@ -61,11 +60,10 @@ class Entry:
 
 
 def _checked(kind: type[Any], plain: dict[str, Any]) -> Any:
-    made, annotations = kind(**plain), annotations_of(kind)
-    for name, annotation in annotations.items():
-        if not fits(annotation, getattr(made, name)):
-            raise TypeError(name)
-    str(made)
+    made, kinds = kind(**plain), annotations_of(kind)
+    if not all(fits(kinds[name], value) for name, value in vars(made).items()):
+        raise TypeError("a field of another type")
+    str(made)  # or it could not be shown
     return made
 
 

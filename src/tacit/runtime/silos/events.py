@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tacit.privacy.guarantee import epsilon_up
 from tacit.runtime.silos.messages import Kind, State
@@ -46,16 +47,26 @@ def _infinite(value: float | None) -> float:
     return math.inf if value is None else value
 
 
+KINDS: dict[str, type[Event]] = {}
+"""Every kind of event that there is, by its name in events.jsonl."""
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that happened."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        KINDS[kind] = cls
 
 
 # At a silo.
 
 
 @dataclass(frozen=True)
-class Contributed(Event):
+class Contributed(Event, kind="contributed"):
     """A round was trained for; outside its cohort nothing of that left."""
 
     round: int
@@ -79,7 +90,7 @@ class Contributed(Event):
 
 
 @dataclass(frozen=True)
-class SharesHanded(Event):
+class SharesHanded(Event, kind="shares handed"):
     """Shares left for servers; `numbers` is None for a whole model, and 0 outside the cohort."""
 
     round: int
@@ -95,7 +106,7 @@ class SharesHanded(Event):
 
 
 @dataclass(frozen=True)
-class AnswerTaken(Event):
+class AnswerTaken(Event, kind="answer taken"):
     round: int
 
     def __str__(self) -> str:
@@ -103,7 +114,7 @@ class AnswerTaken(Event):
 
 
 @dataclass(frozen=True)
-class RunOver(Event):
+class RunOver(Event, kind="run over"):
     spent: Spending | None
 
     def __str__(self) -> str:
@@ -111,7 +122,7 @@ class RunOver(Event):
 
 
 @dataclass(frozen=True)
-class ScoresSent(Event):
+class ScoresSent(Event, kind="scores sent"):
     takes_part: bool
     spent: Spending | None
 
@@ -122,7 +133,7 @@ class ScoresSent(Event):
 
 
 @dataclass(frozen=True)
-class RequestRefused(Event):
+class RequestRefused(Event, kind="request refused"):
     asked: Kind
     round: int
     why: str
@@ -132,7 +143,7 @@ class RequestRefused(Event):
 
 
 @dataclass(frozen=True)
-class RequestFailed(Event):
+class RequestFailed(Event, kind="request failed"):
     """Something went wrong here; what it was may speak of rows."""
 
     asked: Kind
@@ -146,7 +157,7 @@ class RequestFailed(Event):
 
 
 @dataclass(frozen=True)
-class ModelKept(Event):
+class ModelKept(Event, kind="model kept"):
     chosen: str
 
     def __str__(self) -> str:
@@ -157,7 +168,7 @@ class ModelKept(Event):
 
 
 @dataclass(frozen=True)
-class SiloSilent(Event):
+class SiloSilent(Event, kind="silo silent"):
     silo: str
     asked: Kind
     round: int
@@ -167,7 +178,7 @@ class SiloSilent(Event):
 
 
 @dataclass(frozen=True)
-class SiloDeclined(Event):
+class SiloDeclined(Event, kind="silo declined"):
     """A silo did not do what it was asked for; the reason is in its words, cut and tamed."""
 
     silo: str
@@ -182,7 +193,7 @@ class SiloDeclined(Event):
 
 
 @dataclass(frozen=True)
-class SiloExcluded(Event):
+class SiloExcluded(Event, kind="silo excluded"):
     silo: str
     why: str
 
@@ -191,7 +202,7 @@ class SiloExcluded(Event):
 
 
 @dataclass(frozen=True)
-class SiloLeftOut(Event):
+class SiloLeftOut(Event, kind="silo left out"):
     silo: str
     until: int
     """The first round in which it is asked for shares again."""
@@ -201,7 +212,7 @@ class SiloLeftOut(Event):
 
 
 @dataclass(frozen=True)
-class PartyFailed(Event):
+class PartyFailed(Event, kind="party failed"):
     """A server, or a silo towards servers, did not do its part of a job."""
 
     party: str
@@ -213,7 +224,7 @@ class PartyFailed(Event):
 
 
 @dataclass(frozen=True)
-class RoundFailed(Event):
+class RoundFailed(Event, kind="round failed"):
     """Nothing was released in this round; `kept` says that silos go on from what they trained."""
 
     round: int
@@ -225,7 +236,7 @@ class RoundFailed(Event):
 
 
 @dataclass(frozen=True)
-class RoundsOver(Event):
+class RoundsOver(Event, kind="rounds over"):
     rounds: int
     stopped: str | None
     """Why there were no more, if they ended before the last."""
@@ -235,7 +246,7 @@ class RoundsOver(Event):
 
 
 @dataclass(frozen=True)
-class ScoresWithheld(Event):
+class ScoresWithheld(Event, kind="scores withheld"):
     why: str
 
     def __str__(self) -> str:
@@ -243,7 +254,7 @@ class ScoresWithheld(Event):
 
 
 @dataclass(frozen=True)
-class GuaranteeGiven(Event):
+class GuaranteeGiven(Event, kind="guarantee given"):
     epsilon: float | None
     delta: float | None
     in_words: str
@@ -253,35 +264,12 @@ class GuaranteeGiven(Event):
 
 
 @dataclass(frozen=True)
-class StrangerTurnedAway(Event):
+class StrangerTurnedAway(Event, kind="stranger turned away"):
     what: str
     sender: str
 
     def __str__(self) -> str:
         return f"turned away {self.what} from {self.sender} (said once)"
-
-
-KINDS: dict[str, type[Event]] = {
-    "contributed": Contributed,
-    "shares handed": SharesHanded,
-    "answer taken": AnswerTaken,
-    "run over": RunOver,
-    "scores sent": ScoresSent,
-    "request refused": RequestRefused,
-    "request failed": RequestFailed,
-    "model kept": ModelKept,
-    "silo silent": SiloSilent,
-    "silo declined": SiloDeclined,
-    "silo excluded": SiloExcluded,
-    "silo left out": SiloLeftOut,
-    "party failed": PartyFailed,
-    "round failed": RoundFailed,
-    "rounds over": RoundsOver,
-    "scores withheld": ScoresWithheld,
-    "guarantee given": GuaranteeGiven,
-    "stranger turned away": StrangerTurnedAway,
-}
-"""Every kind that there is, by its name in events.jsonl."""
 
 
 def _asked(kind: Kind, round: int) -> str:
