@@ -36,6 +36,8 @@ import numpy as np
 from deploy_kills import COLUMNS, terms_text
 from tacit.runtime.flower.trial import Trial
 from tacit.runtime.silos.conduct import STATUS
+from tacit.runtime.silos.diary import read_diary
+from tacit.runtime.silos.events import PartyFailed, SiloSilent
 from tacit.runtime.silos.site import SETTINGS
 from tacit.secure.job import COORDINATOR
 from tacit.secure.local import LocalServers
@@ -103,8 +105,8 @@ def timed(folder: Path, rounds: int, strangers: int) -> float:
             ended = _wait(trial, path, rounds)
             trial.wait(seconds=120)
         finished = json.loads((trial.folder / COORDINATOR / "result.json").read_text())["finished"]
-        log = (trial.folder / COORDINATOR / "log.txt").read_text()
-    late = log.count("did not answer in time") + log.count("did not hand in")
+        entries, _ = read_diary(trial.folder / COORDINATOR)
+    late = sum(isinstance(entry.event, SiloSilent | PartyFailed) for entry in entries)
     print(f"  {len(finished)} of {len(SILOS)} silos finished, {late} late answers", flush=True)
     if len(finished) < len(SILOS):
         raise SystemExit("some silos did not finish")

@@ -26,6 +26,7 @@ from tacit.errors import TacitError
 from tacit.report.silo import page
 from tacit.runtime.flower.trial import Trial
 from tacit.runtime.silos.agreement import Agreement
+from tacit.runtime.silos.diary import read_diary
 from tacit.runtime.silos.table import check, own_rows
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -88,6 +89,8 @@ def test_the_whole_demo(stand_ins, tmp_path, capsys):
         assert log[-1].endswith(f"the personal model is {report['chosen']}, kept in model/")
         looked = (out / name / "report.html").read_text(encoding="utf-8")
         assert f"<h1>{name}, a silo of heart</h1>" in looked and log[-1][21:] in looked
+        entries, unreadable = read_diary(out / name)
+        assert [f"{entry.when}  {entry.said}" for entry in entries] == log and not unreadable
         assert "3 contributions, each of 19 numbers of length 0.1 at most" in looked
         # What is the silo's own is nowhere at the coordinator: neither its model nor its rows.
         for file, count in (("personal", 2), ("scaling", 3)):
@@ -247,7 +250,8 @@ def a_report(**changed) -> dict:
     promise = {
         "epsilon": 1.234, "delta": 0.025, "neighbours": "add-remove", "private": True,
         "channel": "billboard", "seeded": False, "clip": 0.5, "trusts": f"the machine {EVIL}",
-        "tuning": EVIL, "assumptions": [EVIL], "leaks": [], "in_words": f"each task {EVIL}",
+        "tuning": EVIL, "assumptions": [EVIL], "leaks": [], "in_words": f"each {EVIL}",
+        "party": "silo",
     }  # fmt: skip
     return {
         "silo": EVIL, "consortium": EVIL, "kind": "binary", "rounds": 2, "rows": 30,
@@ -258,27 +262,28 @@ def a_report(**changed) -> dict:
 
 
 def test_the_page_escapes_everything():
-    text = page(a_report(), [f"2026-01-01 00:00:00  {EVIL}", EVIL], date="2026-01-01")
+    text = page(a_report(), [("2026-01-01 00:00:00", EVIL), (EVIL, "")], date="2026-01-01")
     assert "<script" not in text
     found = Tags(text)
     assert not {"script", "link", "img", "iframe", "object", "embed"} & set(found.seen)
     assert sum(EVIL in words for words in found.words) >= 9
-    assert "each silo" in text and "each task" not in text
+    assert "all other silos together" in text and "task" not in " ".join(found.words)
     for shown in ("ε = 1.24", "75.0 %", "50.0 %", "0.500", "0.625", "own 30 rows and chosen"):
         assert shown in text, shown
 
 
-def test_the_page_says_what_left_and_what_was_spent_by_the_log_alone():
+def test_the_page_says_what_left_and_what_was_spent():
+    spent = {"in_words": "ε=1.90 of 2 spent (add-remove, δ=0.025)"}
     log = [
-        "2026-01-01 00:00:00  contribution of round 1: 19 numbers of length 1 in clips of 0.5, sent"
-        " to the coordinator; about ε=0.80 in this run so far",
-        "2026-01-01 00:00:01  the run is over; ε=1.30 of 2 spent (add-remove, δ=0.025)",
-        "2026-01-02 00:00:01  the run is over; ε=1.90 of 2 spent (add-remove, δ=0.025)",
+        ("2026-01-01 00:00:01", "the run is over; ε=1.30 of 2 spent (add-remove, δ=0.025)\nmore")
     ]
-    text = page(a_report(), log)
+    text = page(a_report(contributions=1, spent=spent), log)
     assert "1 contribution of 19 numbers of length 0.5 at most" in text
     assert "ε=1.90 of 2 spent (add-remove, δ=0.025), over all runs" in text
-    assert "ε=1.30 of 2 spent (add-remove, δ=0.025), over all runs" not in text
+    assert "the run is over; ε=1.30 of 2 spent (add-remove, δ=0.025)</td>" in text
+    text = page(a_report(contributions=3, unreadable_events=2), [])
+    assert "3 contributions, each of 19 numbers" in text
+    assert "2 lines of events.jsonl cannot be read, so there may have been more" in text
 
 
 def test_the_page_of_a_run_that_promises_nothing():
@@ -289,12 +294,13 @@ def test_the_page_of_a_run_that_promises_nothing():
     assert ">alone<" not in text
     seeded = page(a_report(guarantee={"private": False, "seeded": True}), [])
     assert 'class="figures void"' in seeded and "Reproducible, not private" in seeded
-    for chosen, words in (
-        ("trained alone", "did not help here"),
-        ("own model as it is", "is what the rounds left here"),
-        ("own model, fine-tuned", "went on from what the rounds left here"),
-        ("billboard, fine-tuned, mean 0.1", "went on from what was published"),
+    for ended, words in (
+        (("alone", "vanilla", True), "did not help here"),
+        (("own", "vanilla", False), "is what the rounds left here"),
+        (("own", "vanilla", True), "went on from what the rounds left here"),
+        (("billboard", "mean", True), "went on from what was published"),
     ):
-        assert words in page(a_report(chosen=chosen), [])
+        known = dict(zip(("start", "objective", "trained"), ended, strict=True))
+        assert words in page(a_report(ended=known), [])
     broken = page(a_report(personal={"accuracy": None, "loss": None}), [])
     assert "–" in broken

@@ -25,7 +25,6 @@ out = "runs/patients"
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 import tomllib
@@ -36,6 +35,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tacit import data
+from tacit.checks import annotations_of, check_type, near
 from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
 from tacit.federation import Federation
@@ -261,17 +261,11 @@ def make_method(name: str, settings: dict[str, Any]) -> Method:
 
 def _check_fields(what: str, kind: type, settings: dict[str, Any]) -> None:
     """Names and types of settings against the fields of a dataclass, which checks their values."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    fields = [field.name for field in dataclasses.fields(kind)]
     for key, value in settings.items():
         if key not in fields:
             raise TacitError(f"{what} has no setting {key!r}{near(key, fields)}")
-        allowed = str(fields[key].type)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        absent = value is None and "None" in allowed
-        if not absent and number != any(word in allowed for word in ("int", "float")):
-            raise TacitError(f"{what}: {key}={value!r} must be {allowed}")
-        if "float" not in allowed and "int" in allowed and isinstance(value, float):
-            raise TacitError(f"{what}: {key}={value!r} must be a whole number")
+        check_type(f"{what}: {key}", annotations_of(kind)[key], value)
 
 
 def _searched(name: str, value: Any) -> Any:
@@ -280,13 +274,6 @@ def _searched(name: str, value: Any) -> Any:
     if value.keys() != {"low", "high"}:
         raise TacitError(f"tune.{name}: a range is written {{low = 0.1, high = 2.0}}")
     return value["low"], value["high"]
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word."""
-    choices = list(known)
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(choices)}"
 
 
 def sentence(error: ValidationError, kind: type[BaseModel], file: str) -> str:

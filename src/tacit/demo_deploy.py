@@ -10,7 +10,6 @@ import contextlib
 import csv
 import json
 import os
-import re
 import shlex
 import signal
 import sys
@@ -33,7 +32,7 @@ from tacit.files import make_folder
 from tacit.privacy import NOT_COVERED
 from tacit.runtime.flower.trial import Trial
 from tacit.runtime.silos.conduct import RESULT, STATUS
-from tacit.runtime.silos.diary import LOG
+from tacit.runtime.silos.events import Spending
 from tacit.runtime.silos.personal import REPORT
 from tacit.secure.job import COORDINATOR
 
@@ -264,7 +263,7 @@ def _show(out: Path, trial: Trial, screen: Console) -> None:
         both = report["alone"], report["personal"]
         right = (f"{100 * scores['accuracy']:.1f} %" for scores in both)
         loss = (f"{scores['loss']:.3f}" for scores in both)
-        table.add_row(name, str(report["rows"]), *right, *loss, _spent(out / name / LOG))
+        table.add_row(name, str(report["rows"]), *right, *loss, _spent(report["spent"]))
     screen.print(table)
     screen.print(
         "Personal models on each hospital's own test rows, and models trained on its own rows "
@@ -286,7 +285,9 @@ def _show(out: Path, trial: Trial, screen: Console) -> None:
         screen.print(f"[bold]{what:<12}[/bold]{words}", soft_wrap=True, highlight=False)
 
 
-def _spent(log: Path) -> str:
-    """What a silo wrote down when the run was over; neighbours and δ are in the guarantee."""
-    found = re.findall(r"the run is over; (.*) spent", log.read_text(encoding="utf-8"))
-    return found[-1] if found else "nothing"
+def _spent(found: Mapping[str, Any] | None) -> str:
+    """What a silo's own account has; neighbours and δ are in the guarantee."""
+    if found is None:
+        return "nothing"
+    fields = {name: value for name, value in found.items() if name != "in_words"}
+    return Spending(**fields).short

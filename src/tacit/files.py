@@ -95,10 +95,19 @@ def copy(source: Path, path: Path) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Lines at the end of a file that only its owner can read."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    """Lines at the end of a file that only its owner can read, and on disk after this.
+
+    A line that was cut short, by a crash or a full disk, is ended first and spoils no other.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     with writing(path), open(os.open(path, flags, 0o600), "ab") as file:
-        file.write(text.encode("utf-8", "replace"))
+        size = os.fstat(file.fileno()).st_size
+        cut = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        file.write(b"\n" * cut + text.encode("utf-8", "replace"))
+        file.flush()
+        os.fsync(file.fileno())
+        if not size:
+            settle(path.parent)
 
 
 def settle(folder: Path) -> None:

@@ -25,6 +25,8 @@ from tacit.privacy import Ledger, Poisson, Release
 from tacit.randomness import Randomness
 from tacit.runtime.prepare import prepare
 from tacit.runtime.silos.agreement import Agreement
+from tacit.runtime.silos.diary import EVENTS, Diary, read_diary
+from tacit.runtime.silos.events import Contributed, RequestFailed, SiloDeclined, Spending
 from tacit.runtime.silos.example import write_example
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirmed_ledger
@@ -206,6 +208,30 @@ def checkpoint(folder: Path) -> Parser:
     return Parser(samples, read, _one_file({0: in_tensors}))
 
 
+def events(folder: Path) -> Parser:
+    """A diary is read as far as it can be, and shown as words that steer no terminal."""
+    diary = Diary(folder)
+    spent = Spending(0.5, 2.0, "add-remove", 0.001, "Poisson cohorts q=0.5", "PLD")
+    for event in (
+        Contributed(2, True, 5, 0.25, 0.5, False, spent),
+        RequestFailed("train", 3, "ValueError", "no rows", "one\ntwo"),
+        SiloDeclined("north", "refused", "train", 0, "because"),
+    ):
+        diary.write(event)
+    path = folder / EVENTS
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        entries, unreadable = read_diary(folder)
+        for entry in entries:
+            lines = f"{entry.when}  {entry.said}".split("\n")
+            assert all(line.isprintable() for line in lines) and len(entry.said) < 20_000
+        if unreadable:
+            raise TacitError(f"{unreadable} lines cannot be read")
+
+    return Parser((path.read_bytes(),), read)
+
+
 def models(folder: Path) -> Parser:
     table = folder / "table.csv"
     table.write_text(CSV)
@@ -243,5 +269,5 @@ def _one_file(mutators: dict[int, Mutator]) -> Mutator:
 
 PARSERS: dict[str, Callable[[Path], Parser]] = {
     made.__name__: made
-    for made in (toml, csv, npz, parquet, schema, relation, ledger, checkpoint, models)
+    for made in (toml, csv, npz, parquet, schema, relation, ledger, checkpoint, events, models)
 }

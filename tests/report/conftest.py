@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
 
+from tacit.local.recipes import ALONE, Candidate, Recipe
 from tacit.report.html import page
+from tacit.runtime.personalise import Personalised
 
 STATES = ("private", "weak", "seeded", "leaks", "none", "alone")
 
@@ -66,14 +68,17 @@ def fake_guarantee(state: str, epsilon: float) -> dict[str, Any]:
 
 
 ENDED = (
-    "trained alone", "billboard, fine-tuned, mean 0.1", "billboard, fine-tuned, mean 1",
-    "own model as it is", "billboard, fine-tuned",
-)  # fmt: skip
+    Candidate(ALONE, 3),
+    Candidate(Recipe("billboard", "mean", 0.1), 2),
+    Candidate(Recipe("billboard", "mean", 1.0), 2),
+    Candidate(Recipe("own"), 0),
+    Candidate(Recipe("billboard"), 1),
+)
 
 
 def fake_models(names: list[str]) -> dict[str, Any]:
-    chosen = {name: ENDED[k % len(ENDED)] for k, name in enumerate(names)}
-    return {"mode": "best", "counts": Counter(chosen.values()), "per_task": chosen}
+    made = Personalised("best", [ENDED[k % len(ENDED)] for k in range(len(names))])
+    return json.loads(json.dumps(made.to_json(names)))
 
 
 def fake_result(

@@ -205,6 +205,15 @@ def test_what_the_tasks_ended_with_is_counted_whatever_the_strength(make, render
     assert "went on training the model that the method left it" in page(result)
 
 
+def test_a_result_from_before_kinds_were_kept_still_opens(make):
+    result = make(tasks=10)
+    del result["metrics"]["personal_models"]["kinds"]
+    shown = page(result).split("What the tasks ended with")[1].split("<h2>")[0]
+    assert re.findall(r"<tr><td>(.*?)</td><td>(\d+)</td>", shown)[:2] == [
+        ("trained alone", "2"), ("billboard, fine-tuned, mean 0.1", "2"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("baselines", [True, False])
 def test_each_task_says_what_it_ended_with(rendered, baselines):
     listed = rendered(tasks=10, baselines=baselines).split("<h2>All tasks</h2>")[1]

@@ -232,7 +232,7 @@ def test_settings_are_drawn_as_promised():
         ({"search": {"lr": (0.1, 0.2, 0.3)}}, "0 < low < high"),
         ({"search": {"lr": 0.1}}, "a list of values or a pair"),
         ({"search": {"lr": []}}, "a list of values or a pair"),
-        ({"search": {"lr": ["fast"]}}, "must be float"),
+        ({"search": {"lr": ["fast"]}}, "must be a number"),
         ({"search": {"lr": [0.1, -1.0]}}, "a positive number"),
         ({"method": Local()}, "one that publishes sums"),
         ({"privacy": None}, "pass privacy"),

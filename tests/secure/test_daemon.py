@@ -137,14 +137,14 @@ def test_one_job_at_a_time_and_the_running_one_goes_on(servers):
     [
         ({"kind": "unknown"}, "jobs of kind 'unknown' are not known: use one of"),
         ({"id": "short"}, "cannot be the id of a job"),
-        ({"id": 7}, "id of a job must be str"),
+        ({"id": 7}, "id of a job must be text"),
         ({"nonsense": 1}, "the job is not understood"),
         ({"servers": 2}, "check --peers"),
         ({"servers": 10**9}, "a job needs 1 to 100 servers"),
         ({"clients": ["ann", "ann"]}, "no two the same"),
         ({"words": 10**30}, "words of a job has more than 64 bits"),
-        ({"words": "ann"}, "words of a job must be int"),
-        ({"words": True}, "words of a job must be int"),
+        ({"words": "ann"}, "words of a job must be a whole number"),
+        ({"words": True}, "words of a job must be a whole number"),
         ({"kind": "x" * 10**6}, "jobs of kind 'xxx"),
     ],
 )

@@ -112,10 +112,9 @@ def _neighbour(config: Config, table: Path) -> Any:
 
 def _show(found: Audit, folder: Path | None) -> None:
     console = Console()
-    verdict, _, rest = found.verdict.partition(":")
     colour = "bold red" if found.refuted else "bold"
     console.print(f"[bold]Promised[/bold] {found.promised}", soft_wrap=True)
-    console.print(f"[{colour}]{verdict}[/{colour}]:{rest}", soft_wrap=True)
+    console.print(f"[{colour}]{found.ruling}[/{colour}]: {found.grounds}", soft_wrap=True)
     tries = ", ".join(
         f"{what.replace('_', ' ')} {number:.6g}" for what, number in found.tries.items()
     )

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from tacit.checks import host_and_port
 from tacit.cli.options import OPTION
 from tacit.errors import TacitError
 
@@ -41,9 +42,7 @@ def init(
     terms.index(name)
     if (folder / SETTINGS).exists():
         raise TacitError(f"{folder} is a silo's folder already: give another, or remove it")
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
-        raise TacitError(f"--coordinator {coordinator}: write host:port")
+    host_and_port(coordinator)
     close_folder(folder)
     if authority is not None:
         copy(authority, folder / "ca.pem")

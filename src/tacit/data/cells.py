@@ -6,15 +6,14 @@ or an object array of `str` with `None` for missing cells.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tacit.checks import near
 from tacit.errors import TacitError
-from tacit.words import LONGEST_NAME, shortened
 
 MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
 
@@ -49,7 +48,7 @@ class Table(dict[str, np.ndarray]):
     def column(self, name: str) -> np.ndarray:
         """One column, or an error that lists those that exist."""
         if name not in self:
-            raise TacitError(f"there is no column {name!r} in {self.source}{hint(name, self)}")
+            raise TacitError(f"there is no column {name!r} in {self.source}{near(name, self)}")
         return self[name]
 
 
@@ -96,21 +95,11 @@ def check_header(header: Sequence[str], source: str) -> None:
             raise TacitError(f"{source} has two columns named {name!r}; rename one")
 
 
-def hint(name: str, known: Sequence[str] | dict[str, Any], many: int = 12) -> str:
-    """The end of a sentence about an unknown name: the closest match and what exists."""
-    names = [str(k) for k in known]
-    close = difflib.get_close_matches(str(name), names, n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ";"
-    more = f" and {len(names) - many} more" if len(names) > many else ""
-    shown = ", ".join(shortened(name, LONGEST_NAME) for name in names[:many])
-    return f"{meant} there are: {shown}{more}"
-
-
 def check_keys(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     """Part of a file that people write by hand: a key that it does not know is a mistake."""
     unknown = next((key for key in data if key not in known), None)
     if unknown is not None:
-        raise ValueError(f"{where} has no setting {unknown!r}{hint(unknown, known)}")
+        raise ValueError(f"{where} has no setting {unknown!r}{near(unknown, known)}")
 
 
 def clean(values: np.ndarray, name: str) -> np.ndarray:

@@ -23,7 +23,7 @@ ENOUGH = 6
 AT_ONCE = 1 << 14
 """Rows that are in double precision at a time."""
 AGREED = "columns and target are in common units, which were found by releases of this run"
-RAW, SCALED = "units of the table", "units that tasks scaled their rows to"
+RAW, SCALED = "units of the table", "units that rows were scaled to"
 INTERCEPT = "intercept"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.data.cells import hint
+from tacit.checks import near
 from tacit.errors import TacitError
 from tacit.federation import TargetScale
 
@@ -170,7 +170,7 @@ def _constants(scale: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray
         pairs = {name: (0.0, 1.0) for name in names}
         for name, pair in scale.items():
             if name not in pairs:
-                raise TacitError(f"scale names {name!r}, which is no feature{hint(name, names)}")
+                raise TacitError(f"scale names {name!r}, which is no feature{near(name, names)}")
             pairs[name] = pair
         scale = tuple(pairs.values())
         try:

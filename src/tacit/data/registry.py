@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+from tacit.checks import check_type, near
 from tacit.data import leaf, synthetic
 from tacit.data.arrays import from_arrays
 from tacit.data.attributes import celeba_attributes, facea, lfwa
-from tacit.data.cells import hint
 from tacit.data.digits import digits
 from tacit.data.faces import lfw_pseudo
 from tacit.data.heart import heart
@@ -45,30 +45,18 @@ class Reader:
     """What makes the federation, and the options it takes, each with its type."""
 
     read: Callable[..., Federation]
-    options: dict[str, str]
+    options: dict[str, Any]
 
     def __call__(self, name: str, *given: Any, **options: Any) -> Federation:
         for option, value in options.items():
             if option not in self.options:
                 known = sorted(self.options)
-                raise TacitError(f"{name} takes no option {option!r}{hint(option, known, 20)}")
-            _check_text(name, option, value, self.options[option].split(" | "))
+                raise TacitError(f"{name} takes no option {option!r}{near(option, known, 20)}")
+            declared = self.options[option]
+            # Text is what files and flags easily miss; numbers readers check.
+            if value is not None and {str, Sequence[str]} & {declared, *get_args(declared)}:
+                check_type(f"{name}: {option}", declared, value)
         return self.read(*given, **options)
-
-
-def _check_text(name: str, option: str, value: Any, declared: list[str]) -> None:
-    """Text where text is declared, which files and flags easily miss; numbers readers check."""
-    if value is None or not {"str", "Sequence[str]"} & set(declared):
-        return
-    if type(value).__name__ in declared:
-        return
-    if isinstance(value, str | Path):
-        fits = "str" in declared
-    else:
-        fits = "Sequence[str]" in declared and isinstance(value, Iterable)
-    if not fits:
-        wanted = 'text, like "a"' if "str" in declared else 'a list of names, like ["a", "b"]'
-        raise TacitError(f"{name}: {option}={value!r} must be {wanted}")
 
 
 def _reader(
@@ -77,9 +65,10 @@ def _reader(
     without: Iterable[str] = (),
 ) -> Reader:
     """A reader whose options are the parameters of `like` (of `read` itself by default)."""
-    parameters = inspect.signature(like or read).parameters.values()
-    named = {p.name: str(p.annotation) for p in parameters if p.kind is not p.VAR_KEYWORD}
-    return Reader(read, {name: kind for name, kind in named.items() if name not in without})
+    made = like or read
+    parameters, kinds = inspect.signature(made).parameters.values(), get_type_hints(made)
+    named = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    return Reader(read, {name: kinds[name] for name in named if name not in without})
 
 
 def _table(path: str, **options: Any) -> Federation:
@@ -206,7 +195,7 @@ def _load(name: str, options: dict[str, Any]) -> Federation:
             f"the name of a data set with path= ({', '.join(s.name for s, _ in _IN_A_FOLDER)})"
         )
     raise TacitError(
-        f"there is no data set {name!r}{hint(name, [s.name for s in sources()])} (or pass a file)"
+        f"there is no data set {name!r}{near(name, [s.name for s in sources()])} (or pass a file)"
     )
 
 

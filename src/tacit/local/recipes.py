@@ -37,6 +37,11 @@ class Candidate(NamedTuple):
             return "own model as it is" if self.recipe.start == "own" else "billboard as it is"
         return str(self.recipe)
 
+    @property
+    def kind(self) -> tuple[str, str, bool]:
+        """Where it started, what it minimised, and whether it trained at all."""
+        return self.recipe.start, self.recipe.objective, self.stop > 0
+
 
 ALONE = Recipe("alone")
 RECIPES: dict[str, tuple[Recipe, ...]] = {

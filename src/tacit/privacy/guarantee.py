@@ -16,8 +16,8 @@ from tacit.privacy.selection import Repeated
 
 NOT_COVERED = "not covered by the guarantee"
 IN_WORDS = {
-    "add-remove": "any one task added or removed",
-    "replace": "any one task's data replaced",
+    "add-remove": "any one {party} added or removed",
+    "replace": "any one {party}'s data replaced",
 }
 FEW_TASKS = 1e-3
 """δ is never more than this, unless it is asked for."""
@@ -29,7 +29,7 @@ GIVEN = (
     "covered by this ε"
 )
 """About the choice of settings, wherever `tune` did not make it."""
-KEPT = "personal models stay with their tasks and must not be handed to others"
+KEPT = "personal models stay with their {party}s and must not be handed to others"
 """What is asked of tasks, whoever sums."""
 
 
@@ -130,10 +130,12 @@ class Guarantee:
     """Plain privacy of all models together (naive) instead of privacy from the others (joint)."""
     refuted: str = ""
     """Why the noise that was added promises nothing, if a published mechanism does not hold."""
-    tuning: str = GIVEN
-    """How the settings came about, and whether ε covers it."""
+    booked_runs: float = 0.0
+    """How many runs on average chose the settings, all of them covered by ε; 0 if none did."""
     curator: Curated | None = None
     """Who summed, if it was not one machine that sees everything."""
+    party: str = "task"
+    """What those who are protected call themselves."""
 
     @property
     def private(self) -> bool:
@@ -143,7 +145,7 @@ class Guarantee:
     @property
     def protects(self) -> str:
         if self.channel == "nothing":
-            return "nothing leaves a task"
+            return f"nothing leaves a {self.party}"
         if self.channel == "exchange":
             return EXCHANGE if self.curator is None else f"{BETWEEN}; {self.curator.hides}"
         if self.refuted:
@@ -151,8 +153,10 @@ class Guarantee:
         if not math.isfinite(self.epsilon):
             return "protects nobody: sums are published without noise"
         if self.personal_is_public:
-            return "protects each task from everybody, even from whoever is handed its own model"
-        return "protects each task from all others together, whatever they share among themselves"
+            whom = "everybody, even from whoever is handed its own model"
+        else:
+            whom = "all others together, whatever they share among themselves"
+        return f"protects each {self.party} from {whom}"
 
     @property
     def trusts(self) -> str:
@@ -164,8 +168,9 @@ class Guarantee:
                 "the curator must be trusted with every model, and every client with what its own "
                 "answers tell about the others' models; rows stay with their clients"
             )
+        kept = KEPT.format(party=self.party)
         if self.curator is not None:
-            return f"{self.curator.words}{f'; {KEPT}' if self.channel == 'billboard' else ''}"
+            return f"{self.curator.words}{f'; {kept}' if self.channel == 'billboard' else ''}"
         seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
         alone = (
             ", and makes all runs of the tuning by itself: it must not show how many there were, "
@@ -173,12 +178,18 @@ class Guarantee:
             if self.tuned
             else ""
         )
-        return f"the machine that sums sees each {seen}{alone}; {KEPT}"
+        return f"the machine that sums sees each {seen}{alone}; {kept}"
 
     @property
     def tuned(self) -> bool:
         """Whether ε covers the choice of settings."""
-        return self.tuning != GIVEN
+        return self.booked_runs > 0
+
+    @property
+    def tuning(self) -> str:
+        """How the settings came about, and whether ε covers it."""
+        runs = f"settings were chosen by {self.booked_runs:g} booked runs on average"
+        return f"{runs}; ε covers that choice" if self.tuned else GIVEN
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -189,7 +200,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         if self.channel == "nothing":
-            head = "nothing was released: every task trained alone (ε=0)"
+            head = f"nothing was released: every {self.party} trained alone (ε=0)"
         elif self.channel == "exchange":
             head = f"exchange (no ε): {self.protects}"
         elif not math.isfinite(self.epsilon):
@@ -200,7 +211,8 @@ class Guarantee:
             servers = f", by noise that {self.curator.noise_of}" if self.curator else ""
             head = (
                 f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
-                f"{IN_WORDS[self.neighbours]}, {self.sampling}, {self.releases} releases, "
+                f"{differs(self.neighbours, self.party)}, {self.sampling}, "
+                f"{self.releases} releases, "
                 f"{self.accountant} accountant{tuned}{servers}; {self.protects}"
             )
         return "; ".join((head, *self.marks))
@@ -228,6 +240,7 @@ class Guarantee:
             "tuning": self.tuning,
             "assumptions": list(self.assumptions),
             "leaks": list(self.leaks),
+            "party": self.party,
             "in_words": str(self),
         }
 
@@ -278,13 +291,14 @@ def guarantee(
         assumptions,
         leaks,
         personal_is_public,
-        tuning=_chosen_by(sum(runs)) if runs else GIVEN,
+        booked_runs=sum(runs),
         curator=curator,
     )
 
 
-def _chosen_by(runs: float) -> str:
-    return f"settings were chosen by {runs:g} booked runs on average; ε covers that choice"
+def differs(neighbours: Neighbours, party: str = "task") -> str:
+    """What two neighbours differ in."""
+    return IN_WORDS[neighbours].format(party=party)
 
 
 def delta_up(delta: float) -> str:

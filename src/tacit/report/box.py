@@ -15,6 +15,7 @@ from tacit.report.words import (
     count,
     delta_text,
     epsilon_text,
+    headline,
     label,
     meaning,
     neighbours_text,
@@ -33,7 +34,7 @@ def guarantee_box(guarantee: Mapping[str, Any], *, adapted: bool = False) -> str
     said = text(meaning(guarantee)).replace("e^ε", "e<sup>ε</sup>")
     return (
         f'<section class="box {kind.colour}" aria-label="Guarantee"><div class="verdict">'
-        f"<h2>{text(kind.headline)}</h2>{_figures(guarantee)}"
+        f"<h2>{text(headline(guarantee))}</h2>{_figures(guarantee)}"
         f"<p>{said}</p></div>"
         f"{definitions(_facts(guarantee, adapted))}"
         f'<p class="sentence">In one sentence: {text(guarantee.get("in_words", ""))}</p></section>'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,49 +26,60 @@ CHOSE = "Each task chose the best of these on its own training and validation ro
 TUNED = "Each task went on training the model that the method left it, on its own rows."
 
 WAYS = {
-    "": "freely",
+    "vanilla": "freely",
     "mean": "near its weights",
     "kl": "near its predictions",
     "ewc": "near its important weights",
 }
 """What fine-tuning stayed near, by objective."""
-STARTS = ("trained alone", "billboard", "own model")
+STARTS = {"alone": "trained alone", "billboard": "billboard", "own": "own model"}
+"""What training started from."""
+TERMS = {
+    "billboard": "Billboard: what anybody can read off the published sums.",
+    "own": "Own model: the one that the method left with the task.",
+}
 BLOCKS = 24
 """Characters of the longest bar in the terminal."""
 
 
 def ended_with(result: Mapping[str, Any]) -> Mapping[str, str]:
     """Task by task, in words; empty where the method's own models were kept."""
-    return (result["metrics"].get("personal_models") or {}).get("per_task") or {}
+    return _models(result).get("per_task") or {}
 
 
 def mode(result: Mapping[str, Any]) -> str:
     """The last step that was asked for."""
-    return (result["metrics"].get("personal_models") or {}).get("mode") or "none"
+    return _models(result).get("mode") or "none"
+
+
+def _models(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    return result["metrics"].get("personal_models") or {}
 
 
 def kinds(result: Mapping[str, Any]) -> list[tuple[str, int]]:
     """How many tasks ended with each kind of model, whatever the strength, in a fixed order."""
-    counts = (result["metrics"].get("personal_models") or {}).get("counts") or {}
-    gathered: Counter[str] = Counter()
-    for words, number in counts.items():
-        gathered[kind(words)] += number
-    return sorted(gathered.items(), key=lambda item: _order(item[0]))
+    known = _models(result).get("kinds")
+    if known is None:  # a result from before kinds were kept: each strength for itself
+        return list((_models(result).get("counts") or {}).items())
+    return [(kind(one), one["tasks"]) for one in sorted(known, key=_order)]
 
 
-def kind(words: str) -> str:
-    """`billboard, fine-tuned, mean 0.1` without its strength, for people."""
-    found = re.fullmatch(r"(.+), fine-tuned(?:, (\w+) \S+)?", words)
-    if found is None:
-        return words
-    start, objective = found[1], found[2] or ""
-    return f"{start}, fine-tuned {WAYS.get(objective, objective)}"
+def kind(ended: Mapping[str, Any]) -> str:
+    """What one kind is called; whatever is unknown here has the name that it came with."""
+    objective, start = ended["objective"], STARTS.get(ended["start"]) or str(ended["start"])
+    if ended["start"] == "alone":
+        return start
+    how = f", fine-tuned {WAYS.get(objective, objective)}" if ended["trained"] else " as it is"
+    return start + how
 
 
-def _order(words: str) -> tuple[int, int]:
-    starts = [place for place, start in enumerate(STARTS) if words.startswith(start)]
-    ways = [place for place, way in enumerate(WAYS.values()) if words.endswith(f" {way}")]
-    return starts[0] if starts else len(STARTS), ways[0] if ways else -1
+def _order(ended: Mapping[str, Any]) -> tuple[int, bool, int]:
+    starts, ways = list(STARTS), list(WAYS)
+    places = [
+        known.index(one) if one in known else len(known)
+        for known, one in ((starts, ended["start"]), (ways, ended["objective"]))
+    ]
+    return places[0], ended["trained"], places[1]
 
 
 def section(result: Mapping[str, Any]) -> str:
@@ -86,7 +95,7 @@ def section(result: Mapping[str, Any]) -> str:
     said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {_free(result)}")
     return (
         "<h2>What the tasks ended with</h2>" + uncovered(result) + said
-        + table(["", "tasks", "share", ""], rows, kind="bars") + paragraph(_terms(found), "note")
+        + table(["", "tasks", "share", ""], rows, kind="bars") + paragraph(_terms(result), "note")
     )  # fmt: skip
 
 
@@ -98,13 +107,9 @@ def _bar(part: float) -> Markup:
     return Markup(f'<i class="bar" style="width: {100 * part:.0f}%"></i>')
 
 
-def _terms(found: list[tuple[str, int]]) -> str:
-    shown = " ".join(words for words, _ in found)
-    terms = {
-        "billboard": "Billboard: what anybody can read off the published sums.",
-        "own model": "Own model: the one that the method left with the task.",
-    }
-    said = [sentence for word, sentence in terms.items() if word in shown]
+def _terms(result: Mapping[str, Any]) -> str:
+    starts = {one["start"] for one in _models(result).get("kinds") or ()}
+    said = [sentence for start, sentence in TERMS.items() if start in starts]
     return " ".join([*said, "Strengths and single tasks are under All tasks."])
 
 

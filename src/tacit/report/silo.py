@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,11 @@ from tacit.report.page import (
 from tacit.report.scores import Score, number, score
 from tacit.report.shared import caterpillar, effects_rows
 from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, figure
-from tacit.report.words import delta_text, epsilon_text, meaning, plural, state
+from tacit.report.words import delta_text, epsilon_text, headline, meaning, plural, state
 
-LOG, PAGE = "log.txt", "report.html"
+PAGE = "report.html"
 LINES = 12
-"""Lines of the log that are shown."""
+"""Entries of the log that are shown."""
 OWN = (
     "Rows counted, and scores on them, for the people here: whoever hands them on tells something "
     "about those rows that no ε covers."
@@ -39,27 +38,24 @@ APART = (
     "something about those rows that no ε covers."
 )
 ENDED = {
-    "trained alone": "what the others contributed did not help here, so it is the model that this "
+    ("alone", True): "what the others contributed did not help here, so it is the model that this "
     "silo trains by itself",
-    "billboard as it is": "it is what was published to everybody",
-    "billboard": "it went on from what was published to everybody",
-    "own model as it is": "it is what the rounds left here",
-    "own model": "it went on from what the rounds left here",
+    ("billboard", False): "it is what was published to everybody",
+    ("billboard", True): "it went on from what was published to everybody",
+    ("own", False): "it is what the rounds left here",
+    ("own", True): "it went on from what the rounds left here",
 }
-"""What a personal model was made from, by how the words for it begin; the longer ones first."""
-_SENT = re.compile(r"contribution of round \d+: \d+ numbers")
-_SPENT = re.compile(r"ε=\S+ of \S+ spent \([^)]*\)")
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)")
+"""What a personal model was made from, by where training started and whether there was any."""
+Log = Sequence[tuple[str, str]]
+"""When something happened, and what, in words."""
 
 
-def write_page(report: Mapping[str, Any], folder: Path) -> Path:
-    """Write report.html beside the silo's report.json and log.txt, from these two alone."""
-    path = folder / LOG
-    log = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def write_page(report: Mapping[str, Any], log: Log, folder: Path) -> Path:
+    """Write report.html beside the silo's report.json."""
     return save(page(report, log), folder / PAGE)
 
 
-def page(report: Mapping[str, Any], log: Sequence[str], *, date: str | None = None) -> str:
+def page(report: Mapping[str, Any], log: Log, *, date: str | None = None) -> str:
     """The page as a string."""
     silo, consortium = report["silo"], report["consortium"]
     title = f"{silo}, a silo of {consortium}"
@@ -67,42 +63,36 @@ def page(report: Mapping[str, Any], log: Sequence[str], *, date: str | None = No
     content = [
         f"<h1>{text(title)}</h1>",
         paragraph(f"{plural(report['rounds'], 'round')} · {made}", "sub"),
-        _box(report, log),
+        _box(report),
         _scores(report),
         _effects(report),
         _log(log),
     ]
     footer = (
-        "Written by this silo for itself, from report.json and log.txt. This file contains no "
+        "Written by this silo for itself, from report.json and events.jsonl. This file contains no "
         "scripts and loads nothing from anywhere."
     )
     return document(f"{title} · tacit report", "\n".join(content), footer)
 
 
-def _box(report: Mapping[str, Any], log: Sequence[str]) -> str:
+def _box(report: Mapping[str, Any]) -> str:
     """The guarantee as it is for this silo: the promise, and what it cost."""
     promise = report["guarantee"]
-    kind = state(promise)
-    said = _of_silos(text(meaning(promise))).replace("e^ε", "e<sup>ε</sup>")
+    said = text(meaning(promise)).replace("e^ε", "e<sup>ε</sup>")
     facts: list[tuple[str, object, str]] = [
         ("What was agreed", [_sentence(line) for line in report["leaves"]], ""),
-        ("What left", _left(report, log), ""),
-        ("What it spent", _spent(log), ""),
-        ("Whom it must trust", _sentence(_of_silos(promise["trusts"])), ""),
+        ("What left", _left(report), ""),
+        ("What it spent", _spent(report.get("spent")), ""),
+        ("Whom it must trust", _sentence(promise["trusts"]), ""),
         ("Choice of settings", _sentence(promise["tuning"]), ""),
         ("What is assumed", [_sentence(line) for line in promise["assumptions"]] or "Nothing", ""),
     ]
     return (
-        f'<section class="box {kind.colour}" aria-label="Guarantee"><div class="verdict">'
-        f"<h2>{text(_of_silos(kind.headline))}</h2>{_figures(promise)}<p>{said}</p></div>"
+        f'<section class="box {state(promise).colour}" aria-label="Guarantee"><div class="verdict">'
+        f"<h2>{text(headline(promise))}</h2>{_figures(promise)}<p>{said}</p></div>"
         f"{definitions(facts)}"
-        f'<p class="sentence">In one sentence: {text(_of_silos(promise["in_words"]))}</p></section>'
+        f'<p class="sentence">In one sentence: {text(promise["in_words"])}</p></section>'
     )
-
-
-def _of_silos(words: str) -> str:
-    """In a run across silos each task is one of them, and nobody there calls it a task."""
-    return words.replace("task", "silo").replace("Task", "Silo")
 
 
 def _figures(promise: Mapping[str, Any]) -> str:
@@ -121,21 +111,25 @@ def _figures(promise: Mapping[str, Any]) -> str:
     return f'<div class="figures{" void" if void else ""}">{made}</div>'
 
 
-def _left(report: Mapping[str, Any], log: Sequence[str]) -> str:
-    sent = sum(bool(_SENT.search(line)) for line in log)
+def _left(report: Mapping[str, Any]) -> str:
+    sent, unreadable = report.get("contributions"), report.get("unreadable_events", 0)
     clip = report["guarantee"].get("clip")
     bound = "of any length" if clip is None else f"of length {clip:g} at most"
     what = f"{plural(report['numbers'], 'number')} {bound}"
+    if sent is None:  # a report from before they were counted
+        return f"Contributions, each of {what}; log.txt says how many"
     each = ", each of" if sent != 1 else " of"
-    return f"{plural(sent, 'contribution')}{each} {what}, by this silo's own log"
+    said = f"{plural(sent, 'contribution')}{each} {what}, by this silo's own log"
+    lines = f"{plural(unreadable, 'line')} of events.jsonl cannot be read"
+    return f"{said}; {lines}, so there may have been more" if unreadable else said
 
 
-def _spent(log: Sequence[str]) -> str:
-    """The last that the silo wrote down about it, over all runs that it took part in."""
-    found = [match[0] for line in log if (match := _SPENT.search(line))]
-    if not found:
+def _spent(found: Mapping[str, Any] | str | None) -> str:
+    """Over all runs that the silo took part in, as it stood when the report was made."""
+    if found is None:
         return "Nothing was booked: without a bound and noise there is no ε to add up"
-    return f"{found[-1]}, over all runs in this folder, by this silo's own ledger"
+    said = found if isinstance(found, str) else found["in_words"]  # older reports have a sentence
+    return f"{said}, over all runs in this folder, by this silo's own ledger"
 
 
 def _scores(report: Mapping[str, Any]) -> str:
@@ -157,7 +151,7 @@ def _scores(report: Mapping[str, Any]) -> str:
         + paragraph(OWN, "uncovered")
         + drawing(_bars(entries, kinds), "scores", caption)
         + table([f"on {part} rows", *(name for name, _ in entries)], rows)
-        + _chosen(report["chosen"], report["rows"])
+        + _chosen(report)
     )
 
 
@@ -176,13 +170,15 @@ def _effects(report: Mapping[str, Any]) -> str:
         + paragraph(APART, "uncovered")
         + drawing(caterpillar(found, "silos"), "effects", caption)
         + table(head, effects_rows(found))
-        + paragraph(f"In {_of_silos(found['units'])}.", "note")
+        + paragraph(f"In {found['units']}.", "note")
     )
 
 
-def _chosen(words: str, rows: int) -> str:
-    why = next((f": {said}" for start, said in ENDED.items() if words.startswith(start)), "")
-    return paragraph(f"Its personal model, in the folder model/, is “{kind_of(words)}”{why}.") + (
+def _chosen(report: Mapping[str, Any]) -> str:
+    ended, rows = report.get("ended"), report["rows"]
+    found = ended and ENDED.get((ended["start"], ended["trained"]))
+    words, why = kind_of(ended) if ended else report["chosen"], f": {found}" if found else ""
+    return paragraph(f"Its personal model, in the folder model/, is “{words}”{why}.") + (
         paragraph(
             f"It was trained on this silo's own {plural(rows, 'row')} and chosen by its own, at no "
             "privacy cost. With few rows, a small difference either way is mostly chance.",
@@ -229,14 +225,13 @@ def _bars(
     return fig
 
 
-def _log(log: Sequence[str]) -> str:
+def _log(log: Log) -> str:
     if not log:
         return ""
-    rows = []
-    for line in log[-LINES:]:
-        stamped = _STAMP.fullmatch(line)
-        when, said = stamped.groups() if stamped else ("", line)
-        rows.append((Markup(f'<span style="white-space: nowrap">{text(when)}</span>'), said))
+    rows = [
+        (Markup(f'<span style="white-space: nowrap">{text(when)}</span>'), said.split("\n")[0])
+        for when, said in log[-LINES:]
+    ]
     head = "The end of its log" if len(log) > LINES else "Its log"
     note = "What left this silo and what it refused, line by line; all of it is in log.txt."
     return f"<h2>{head}</h2>" + paragraph(note, "note") + table([], rows, kind="left")

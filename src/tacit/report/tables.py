@@ -34,6 +34,7 @@ from tacit.report.words import (
     NOTHING,
     count,
     delta_text,
+    headline,
     label,
     plural,
     share,
@@ -55,7 +56,9 @@ def run_table(result: Mapping[str, Any]) -> Table:
     )  # fmt: skip
     outer.add_column(overflow="fold")
     outer.add_row(
-        Text.assemble((kind.headline, STYLE[kind.colour]), "\n", guarantee.get("in_words", ""))
+        Text.assemble(
+            (headline(guarantee), STYLE[kind.colour]), "\n", guarantee.get("in_words", "")
+        )
     )
     outer.add_row(_scores(result))
     last = kept.bars(result)

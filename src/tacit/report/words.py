@@ -36,7 +36,10 @@ NEIGHBOURS = {
 
 @dataclass(frozen=True)
 class State:
-    """How a guarantee stands: a badge for tables, a headline for the box, and its colour."""
+    """How a guarantee stands: a badge for tables, a headline for the box, and its colour.
+
+    `{party}` in the headline stands for what those who are protected are called (`headline`).
+    """
 
     key: str
     colour: Colour
@@ -45,8 +48,12 @@ class State:
     severity: int
 
 
-ALONE = State("alone", "green", "nothing released", "Nothing released: every task trained alone", 0)
-PRIVATE = State("private", "green", "private", "Private: the promise below holds for every task", 1)
+ALONE = State(
+    "alone", "green", "nothing released", "Nothing released: every {party} trained alone", 0
+)
+PRIVATE = State(
+    "private", "green", "private", "Private: the promise below holds for every {party}", 1
+)
 WEAKLY = State("weak", "amber", "weak promise", "A weak promise: ε is above 10", 2)
 SEEDED = State(
     "seeded",
@@ -59,11 +66,11 @@ LEAKY = State(
     "leaks",
     "amber",
     "not private: leaks",
-    "Not private: something was computed over several tasks without noise",
+    "Not private: something was computed over several {party}s without noise",
     4,
 )
 UNSURE = State("unsure", "amber", "not private", "Not private: the run is not marked private", 5)
-NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a task contributed", 6)
+NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a {party} contributed", 6)
 REFUTED = State(
     "refuted", "red", "no privacy", "No privacy: the mechanism was published, and refuted", 6
 )
@@ -106,13 +113,22 @@ def state(guarantee: Mapping[str, Any]) -> State:
     return WEAKLY if guarantee["epsilon"] > WEAK else PRIVATE
 
 
+def headline(guarantee: Mapping[str, Any]) -> str:
+    """How it stands, for those whom it is about."""
+    return state(guarantee).headline.format(party=_party(guarantee))
+
+
+def _party(guarantee: Mapping[str, Any]) -> str:
+    return guarantee.get("party") or "task"
+
+
 def meaning(guarantee: Mapping[str, Any]) -> str:
     """What ε means in a sentence or two for somebody who has never heard of it."""
-    kind = state(guarantee)
+    kind, party = state(guarantee), _party(guarantee)
     if kind is NONE:
         return (
-            "Exact sums were published. Whoever knows the data of the other tasks can work out "
-            "what one task contributed; no ε bounds what is learned about it."
+            f"Exact sums were published. Whoever knows the data of the other {party}s can work out "
+            f"what one {party} contributed; no ε bounds what is learned about it."
         )
     if kind is SHARED:
         return (
@@ -130,20 +146,21 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
     if kind is REFUTED:
         return (
             "Noise was added as a paper prints it, but its promise does not hold: what is seen can "
-            "prove that a task did not take part. No ε is stated, because none is true."
+            f"prove that a {party} did not take part. No ε is stated, because none is true."
         )
     if guarantee.get("channel") == "nothing":
-        return "No task learned anything from another, so there is nothing to protect against."
+        return f"No {party} learned anything from another, so there is nothing to protect against."
     belief = (
-        "that a given task took part"
+        f"that a given {party} took part"
         if guarantee.get("neighbours") != "replace"
-        else "that a given task holds its true data rather than any other"
+        else f"that a given {party} holds its true data rather than any other"
     )
     epsilon = float(guarantee["epsilon"])
     odds = factor_text(epsilon)
     promise = (
-        f"whatever all other tasks together see, and however they combine it, their odds {belief} "
-        f"change by at most a factor e^ε = {odds}, except with probability {_rarely(guarantee)}"
+        f"whatever all other {party}s together see, and however they combine it, their odds "
+        f"{belief} change by at most a factor e^ε = {odds}, except with probability "
+        f"{_rarely(guarantee)}"
     )
     sure = 100 / (1 + math.exp(-epsilon))
     example = (

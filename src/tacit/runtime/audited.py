@@ -13,7 +13,7 @@ from typing import Any
 from tacit.files import read_json, replace
 from tacit.privacy import Privacy, Release, Sampler, spent
 from tacit.privacy.accounting import B
-from tacit.privacy.guarantee import IN_WORDS, delta_up, epsilon_up
+from tacit.privacy.guarantee import delta_up, differs, epsilon_up
 from tacit.privacy.sampling import Neighbours
 
 FILE = "audit.json"
@@ -57,7 +57,7 @@ class Promised:
         releases = f"{self.releases} release{'s' if self.releases != 1 else ''}"
         return (
             f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
-            f"{IN_WORDS[self.neighbours]}, {self.sampling}, {releases}, "
+            f"{differs(self.neighbours)}, {self.sampling}, {releases}, "
             f"{self.accountant} accountant"
         )
 
@@ -86,14 +86,23 @@ class Audit:
     @property
     def verdict(self) -> str:
         """In one sentence."""
+        return f"{self.ruling}: {self.grounds}"
+
+    @property
+    def ruling(self) -> str:
+        return "REFUTED" if self.refuted else "not refuted"
+
+    @property
+    def grounds(self) -> str:
+        """What the ruling rests on."""
         least, most = f"{_down(self.epsilon_lower)}", epsilon_up(self.promised.epsilon)
         sure = f"{100 * self.confidence:g} % confidence"
         if self.epsilon_lower > self.promised.epsilon:
             also = f"; {self.broken}" if self.broken else ""
-            return f"REFUTED: ε is at least {least} ({sure}), but {most} was promised{also}"
+            return f"ε is at least {least} ({sure}), but {most} was promised{also}"
         if self.broken:
-            return f"REFUTED: {self.broken}"
-        return f"not refuted: the attack proves ε ≥ {least} ({sure}), and {most} was promised"
+            return self.broken
+        return f"the attack proves ε ≥ {least} ({sure}), and {most} was promised"
 
     def __str__(self) -> str:
         return f"{self.verdict}; the promise: {self.promised}"

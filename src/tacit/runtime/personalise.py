@@ -31,6 +31,8 @@ from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import Store
 
+KIND = ("start", "objective", "trained", "tasks")
+"""What a result says of each kind of model that tasks ended with."""
 FEW_ROWS = 5
 """With fewer validation rows than this a lucky model can be right on all of them."""
 
@@ -40,8 +42,8 @@ class Personalised:
     """What every task ended with."""
 
     mode: Personalise
-    chosen: list[str] = field(default_factory=list)
-    """In words, for each task; empty where the method's own models are kept."""
+    candidates: list[Candidate] = field(default_factory=list)
+    """What each task chose; empty where the method's own models are kept."""
     alone: Metrics | None = None
     """Scores of training alone, each task for as long as its own rows say."""
     _store: Store | None = None
@@ -52,9 +54,20 @@ class Personalised:
         found = self._store.take(tasks, self._blank)
         return found["w"], found["buffers"]
 
+    @property
+    def chosen(self) -> list[str]:
+        """The same in words."""
+        return list(map(str, self.candidates))
+
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
         per_task = dict(zip(names, self.chosen, strict=True)) if self.chosen else {}
-        return {"mode": self.mode, "counts": Counter(self.chosen), "per_task": per_task}
+        kinds = Counter(candidate.kind for candidate in self.candidates)
+        return {
+            "mode": self.mode,
+            "counts": Counter(self.chosen),
+            "kinds": [dict(zip(KIND, (*kind, many), strict=True)) for kind, many in kinds.items()],
+            "per_task": per_task,
+        }
 
 
 def personalise(
@@ -97,7 +110,7 @@ def personalise(
     spans = bench.spans(everyone if tasks is None else tasks)
     rows = federation.part(simulation.test_part)
     outputs: Tensor | None = None
-    chosen: dict[int, str] = {}
+    chosen: dict[int, Candidate] = {}
     title = "personal models" if mode != "none" else "for comparison: alone"
     with progress.rounds(title, len(spans)) as on_round:
         for number, span in enumerate(spans):
@@ -109,14 +122,14 @@ def personalise(
                 w, buffers = gather(picks.kept, made)
                 done._store.put(span.tasks, {"w": w, "buffers": buffers})
                 done._store.settle(simulation.board, {}, save=True)
-                chosen |= dict(zip(span.tasks.tolist(), map(str, picks.kept), strict=True))
+                chosen |= dict(zip(span.tasks.tolist(), picks.kept, strict=True))
             if alone:
                 found = _outputs(simulation, span.tasks, gather(picks.alone, made))
                 if outputs is None:
                     outputs = found.new_zeros(len(rows.y), *found.shape[1:])
                 outputs[rows_of(rows, span.tasks)[0]] = found
             on_round(number + 1, {})
-    done.chosen = [chosen[task] for task in sorted(chosen)]
+    done.candidates = [chosen[task] for task in sorted(chosen)]
     if outputs is not None:
         done.alone = evaluate_rows(
             federation.kind, outputs, rows, federation.target_scale, federation.heads

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from torch import nn
 
 from tacit import metrics
+from tacit.checks import annotations_of, check_type, fits
 from tacit.errors import TacitError
 from tacit.federation import NUMBERS, Federation
 from tacit.files import hold, make_folder, replace
@@ -248,7 +250,7 @@ class _Space:
             raise TacitError(f"method is {method!r}, but one that publishes sums is needed to tune")
         if not search:
             raise TacitError("search is empty: name settings to look for, like lr=[0.01, 0.1]")
-        types = {field.name: str(field.type) for field in dataclasses.fields(method)}
+        types = {field.name: annotations_of(type(method))[field.name] for field in fields(method)}
         kind = type(method).__name__
         for name, wanted in search.items():
             if name not in types:
@@ -257,7 +259,7 @@ class _Space:
                     f"same in all runs, so that all cost the same); there are {', '.join(types)}"
                 )
             if isinstance(wanted, tuple):
-                ends = wanted if len(wanted) == 2 and all(map(_number, wanted)) else (0, 0)
+                ends = wanted if fits(tuple[float, float], wanted) else (0, 0)
                 if not 0 < ends[0] < ends[1] < math.inf:
                     raise TacitError(
                         f"search {name}={wanted!r}: a range is (low, high) with 0 < low < high"
@@ -266,12 +268,10 @@ class _Space:
                 raise TacitError(
                     f"search {name}={wanted!r}: pass a list of values or a pair (low, high)"
                 )
-            numeric = "int" in types[name] or "float" in types[name]
             for value in wanted:
-                if value is not None and numeric != _number(value):
-                    raise TacitError(f"search {name}: {value!r} must be {types[name]}")
+                check_type(f"search {name}", types[name], value)
                 dataclasses.replace(method, **{name: value})  # refuses what cannot work
-        whole = frozenset(n for n, kind in types.items() if "int" in kind and "float" not in kind)
+        whole = frozenset(name for name, kind in types.items() if not fits(kind, 0.5))
         return cls(search, whole)
 
     def draw(self, randomness: Randomness, number: int) -> dict[str, Any]:
@@ -329,7 +329,3 @@ def _open(
         # So that `train` keeps out of this folder as well, from now on.
         replace(settings, json.dumps({"settings": {"tuning": about}, "key": 0}, indent=2).encode())
     return Ledger.at(folder / LEDGER), folder
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

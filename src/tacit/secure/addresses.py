@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tacit.checks import host_and_port
 from tacit.errors import TacitError
 from tacit.secure.job import DEALER, server_name
 
@@ -17,7 +18,7 @@ class Addresses:
 
     def __post_init__(self) -> None:
         for address in self._by_name().values():
-            split(address)
+            host_and_port(address)
 
     @property
     def names(self) -> list[str]:
@@ -35,12 +36,3 @@ class Addresses:
     def _by_name(self) -> dict[str, str]:
         found = {server_name(index): address for index, address in enumerate(self.servers)}
         return found if self.dealer is None else found | {DEALER: self.dealer}
-
-
-def split(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, or of `[host]:port` for IPv6."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise TacitError(f"{address!r} is no address: write host:port, such as localhost:7000")
-    return host, int(port)

@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit.checks import host_and_port
 from tacit.errors import TacitError
-from tacit.secure.addresses import Addresses, split
+from tacit.secure.addresses import Addresses
 from tacit.secure.allowed import Allowed
 from tacit.secure.channel import Channel
 from tacit.secure.door import Door, Visit, listen
@@ -117,7 +118,7 @@ class Daemon:
             self._stopper.send(b".")
 
     def _listener(self) -> socket.socket:
-        host, port = split(self._address)
+        host, port = host_and_port(self._address)
         try:
             return listen(host, port)
         except OSError as error:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
+from tacit.checks import annotations_of, fits, in_words
 from tacit.errors import TacitError
 from tacit.secure.links import PATIENCE, Links, Mesh
 from tacit.words import LONGEST_NAME, shortened
@@ -28,8 +29,6 @@ T = TypeVar("T")
 COORDINATOR, DEALER = "coordinator", "dealer"
 MOST_SERVERS, MOST_CLIENTS, MOST_NUMBERS = 100, 100_000, 1 << 28
 """Of a job that somebody else describes: nothing is made for more before it is refused."""
-KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-"""Values that a field of such a type may have; True is no number."""
 
 
 def server_name(index: int) -> str:
@@ -113,10 +112,10 @@ class Job(ABC):
     def from_json(cls, described: Mapping[str, Any]) -> Self:
         """What `to_json` described, perhaps after a journey as text, where tuples become lists."""
         _check_sizes(described)
+        kinds = annotations_of(cls)
         for one in fields(cls):  # before anything is computed from them
-            kinds = KINDS.get(str(one.type))
-            if kinds and one.name in described and type(described[one.name]) not in kinds:
-                raise TacitError(f"{one.name} of a job must be {one.type}")
+            if one.name in described and not fits(kinds[one.name], described[one.name]):
+                raise TacitError(f"{one.name} of a job must be {in_words(kinds[one.name])}")
         return cls(**{key: _tuples(value) for key, value in described.items() if key != "kind"})
 
 

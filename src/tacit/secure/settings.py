@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tacit.checks import host_and_port
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ class Secure:
             raise TacitError(f"peers={self.peers!r}: give a tuple of addresses, host:port")
         object.__setattr__(self, "peers", tuple(self.peers))
         for address in (*self.peers, *([self.dealer] if self.dealer is not None else [])):
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdecimal():
-                raise TacitError(f"address {address!r}: write host:port")
+            host_and_port(address)
         if self.peers and len(self.peers) != self.servers:
             raise TacitError(
                 f"there are {len(self.peers)} peers for {self.servers} servers: give each server "

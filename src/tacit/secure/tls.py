@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit.checks import host_and_port
 from tacit.errors import TacitError
-from tacit.secure.addresses import split
 from tacit.secure.channel import Channel, reason_of
 from tacit.secure.links import PATIENCE, Links, PartyError
 from tacit.words import quoted
@@ -69,7 +69,7 @@ class Identity:
     def _reach(self, address: str, peer: str, patience: float) -> ssl.SSLSocket | None:
         """TLS with whoever is there; None if it hung up, as it does now and then in a crowd."""
         try:
-            plain = socket.create_connection(split(address), timeout=patience)
+            plain = socket.create_connection(host_and_port(address), timeout=patience)
         except OSError as error:
             reason = error.strerror or "no answer"
             raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None

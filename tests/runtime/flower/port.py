@@ -55,10 +55,13 @@ class Port:
         keys = {
             name: load_public(folder / "coordinator" / "keys" / f"{name}.pub") for name in SILOS
         }
-        strangers = Strangers(self.said.append, self.blamed.setdefault)
+        strangers = Strangers(self._heard, self.blamed.setdefault)
         self.link = Link("127.0.0.1", self.number, keys, folder / "coordinator", strangers)
         self._over, self._ready = threading.Event(), threading.Event()
         self.clients = contextlib.ExitStack()
+
+    def _heard(self, event):
+        self.said.append(str(event))
 
     @contextlib.contextmanager
     def open(self):

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from tacit.runtime.flower.limits import MOST_NAMED, Strangers
+from tacit.runtime.silos.events import StrangerTurnedAway
 from tacit.secure import door
 from tacit.secure.door import EACH_PARTY
 from tests.runtime.flower.port import Port, works
@@ -133,11 +134,11 @@ def test_a_log_is_flooded_neither_by_sizes_nor_by_senders(port):
             raw.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % size)
             assert b" 413 " in raw.recv(1000)
     assert len(port.said) <= said + 1
-    lines: list[str] = []
-    strangers = Strangers(lines.append)
+    events: list[StrangerTurnedAway] = []
+    strangers = Strangers(events.append)
     for number in range(1000):
         strangers.turned_away("a thing", f"10.0.{number // 256}.{number % 256}")
-    assert len(lines) == MOST_NAMED + 1 and "no more of them are named" in lines[-1]
+    assert len(events) == MOST_NAMED + 1 and "no more of them are named" in str(events[-1])
 
 
 def test_what_a_silo_sends_does_not_reach_the_terminal(port):

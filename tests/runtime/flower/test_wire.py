@@ -15,6 +15,7 @@ from tacit.runtime.flower.limits import Strangers
 from tacit.runtime.flower.link import Link
 from tacit.runtime.flower.node import Node
 from tacit.runtime.silos.conduct import conduct
+from tacit.runtime.silos.events import StrangerTurnedAway
 from tacit.runtime.silos.keys import load_node_key, load_public, make_keys
 from tacit.runtime.silos.terms import terms_of
 from tacit.secure.local import free_ports
@@ -29,7 +30,7 @@ def connected(silos, terms, folder, leave_after=None):
     make_keys(folder, terms.silos)
     port, turn = free_ports(1)[0], threading.Lock()
     keys = {name: load_public(folder / "coordinator/keys" / f"{name}.pub") for name in terms.silos}
-    said: list[str] = []
+    said: list[StrangerTurnedAway] = []
     link = Link("127.0.0.1", port, keys, folder / "coordinator", Strangers(said.append))
     nodes, threads, last = [], [], {}
     with link.running():

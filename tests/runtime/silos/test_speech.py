@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.runtime.silos.conduct import RESULT, STATUS
-from tacit.runtime.silos.diary import LOG, LONGEST_ENTRY, Diary
+from tacit.runtime.silos.diary import EVENTS, LOG, LONGEST_ENTRY, Diary, read_diary
+from tacit.runtime.silos.events import ScoresWithheld, SiloDeclined
 from tacit.runtime.silos.messages import Reply
 from tacit.words import listed, quoted, shortened, tame
 from tests.runtime.silos.asked import agreed, federation_of
@@ -38,7 +39,7 @@ def shown(folder, *options) -> str:
 
 def everything(folder) -> str:
     """All that the people at the coordinator read, without the ends of lines."""
-    files = [(folder / "coordinator" / name).read_text() for name in (STATUS, RESULT, LOG)]
+    files = [(folder / "coordinator" / name).read_text() for name in (STATUS, RESULT, LOG, EVENTS)]
     shows = [shown(folder / "coordinator"), shown(folder / "coordinator", "--json")]
     return "".join([*files, *shows]).replace("\n", "")
 
@@ -75,13 +76,18 @@ def test_the_reason_of_a_refusal_is_a_quotation_on_one_line(terms, federation, t
     assert "round 1): “is fine 2026" in line and line.endswith("…”") and len(line) < 600
     assert line.count("”") == 1
     assert sum("all rounds are over" in other for other in lines if other != line) == 0
+    entries, unreadable = read_diary(tmp_path / "coordinator")
+    (event,) = [entry.event for entry in entries if isinstance(entry.event, SiloDeclined)]
+    assert event.silo == "task-1" and event.reason.isprintable() and len(event.reason) == 500
+    assert not unreadable
 
 
 def test_an_entry_of_a_log_is_only_so_long_and_begins_one_line(tmp_path):
     heard: list[str] = []
-    Diary(tmp_path, heard.append).write("one\ntwo\x1b" + "x" * 10**6)
-    text = (tmp_path / LOG).read_text()
-    assert len(text) < LONGEST_ENTRY + 100
+    Diary(tmp_path, heard.append).write(ScoresWithheld("one\ntwo\x1b" + "x" * 10**6))
+    text, events = (tmp_path / LOG).read_text(), (tmp_path / EVENTS).read_text()
+    assert len(text) < LONGEST_ENTRY + 100 and len(events) < LONGEST_ENTRY + 200
+    assert events.count("\n") == 1 and events[:-1].isprintable() and "\\u001b" not in events
     assert [line[:4] == "    " for line in text.splitlines()] == [False, True]
     assert "\x1b" not in heard[0]
 

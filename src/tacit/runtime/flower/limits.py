@@ -16,6 +16,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from tacit.runtime.silos.events import StrangerTurnedAway
 from tacit.secure.door import Door
 
 FLEET = "/v1/fleet/"
@@ -35,7 +36,7 @@ MOST_NAMED = 20
 class Strangers:
     """What was turned away, told once for each sender and reason, so that no log is flooded."""
 
-    say: Callable[[str], None]
+    say: Callable[[StrangerTurnedAway], object]
     blame: Callable[[str, str], object] = lambda name, why: None
     """Is told which silo broke the rules, and how."""
     _said: dict[str, set[str]] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Strangers:
             return
         senders.add(sender)
         by = sender if len(senders) <= MOST_NAMED else "yet another, and no more of them are named"
-        self.say(f"turned away {what} from {by} (said once)")
+        self.say(StrangerTurnedAway(what, by))
 
 
 @dataclass

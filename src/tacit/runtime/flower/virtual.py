@@ -18,7 +18,8 @@ from flwr.clientapp import ClientApp
 from tacit.federation import PARTS, Federation
 from tacit.files import make_folder, replace
 from tacit.runtime.flower.app import made_client_app
-from tacit.runtime.silos.diary import LOG
+from tacit.runtime.silos.diary import read_diary
+from tacit.runtime.silos.events import RequestFailed
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.silo import Silo
 from tacit.runtime.silos.terms import Own, Terms
@@ -68,8 +69,10 @@ def _answer(place: Path, context: Context, request: Request) -> Reply:
     try:
         reply = opened(place, task).answer(request)
         if reply.state == "failed":
-            words = (folder_of(place, task) / LOG).read_text(encoding="utf-8").strip().splitlines()
-            reply = dataclasses.replace(reply, reason=words[-1].strip())
+            entries, _ = read_diary(folder_of(place, task))
+            last = entries[-1].event if entries else None
+            if isinstance(last, RequestFailed):
+                reply = dataclasses.replace(reply, reason=f"{last.error}: {last.why}")
         return reply
     except OSError as error:
         reason = f"{error}; do all machines of the Ray cluster share this folder?"

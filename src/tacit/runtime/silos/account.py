@@ -28,6 +28,7 @@ request, or when the run is over.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ from typing import Any
 
 from tacit.privacy import Booked, Ledger, Privacy, Release, spent
 from tacit.privacy.accounting import affordable, growth
-from tacit.privacy.guarantee import epsilon_up
+from tacit.runtime.silos.events import Spending
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.store import confirmed_ledger
 
@@ -113,7 +114,7 @@ class Account:
             self._counted = elsewhere, extra, booked + more
         return self._counted[2]
 
-    def so_far(self) -> str:
+    def so_far(self) -> Spending:
         """What this run has spent, quickly, for a line of the log."""
         booked = self.booked
         if self._curve is None:
@@ -121,17 +122,16 @@ class Account:
         found = self._curve[booked]
         if len(self.ledger) > booked:  # rounds that were done twice are no part of the curve
             found = spent(self.ledger.releases(), self._delta, self._privacy.neighbours).epsilon
-        return f"about ε={found:.2f} in this run so far ({self._meaning})"
+        return self._spending(found)
 
-    def said(self) -> str:
+    def in_all(self) -> Spending:
         """What is spent in all, exactly."""
         total = self._elsewhere() + self.ledger.releases()
         found = spent(total, self._delta, self._privacy.neighbours)
-        what = f"{self._meaning}, {found.accountant} accountant"
-        return f"ε={epsilon_up(found.epsilon)} of {self.budget:g} spent ({what})"
+        return self._spending(found.epsilon, found.accountant)
 
-    @property
-    def _meaning(self) -> str:
-        """Without this an ε says nothing."""
-        sampling = self._coming[0].sampler
-        return f"{self._privacy.neighbours}, δ={self._delta:g}, {sampling}"
+    def _spending(self, epsilon: float, accountant: str | None = None) -> Spending:
+        found = epsilon if math.isfinite(epsilon) else None
+        budget = self.budget if math.isfinite(self.budget) else None
+        sampling = str(self._coming[0].sampler)
+        return Spending(found, budget, self._privacy.neighbours, self._delta, sampling, accountant)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tacit.config import Section, near
+from tacit.checks import near
+from tacit.config import Section
 from tacit.data.cells import MISSING, number_text
 from tacit.data.columns import GAP
 from tacit.data.split import SplitRule

@@ -37,6 +37,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from tacit import config
+from tacit.checks import annotations_of, fits
 from tacit.config import Section
 from tacit.errors import TacitError
 from tacit.federation import ONE_OUTPUT
@@ -166,9 +167,9 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
 
 def _plain(settings: Any) -> dict[str, Any]:
     """All settings; 1 becomes 1.0 where a fraction may be, or two who agree would differ."""
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(settings)}
+    kinds = annotations_of(type(settings))
     return {
-        name: float(value) if type(value) is int and "float" in kinds[name] else value
+        name: float(value) if type(value) is int and fits(kinds[name], 0.5) else value
         for name, value in dataclasses.asdict(settings).items()
     }
 

@@ -36,6 +36,7 @@ from tacit.runtime.silos.coordinator import (
     Silos,
 )
 from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.events import GuaranteeGiven, RoundsOver, ScoresWithheld
 from tacit.runtime.silos.terms import Terms, agreed_noise
 from tacit.runtime.silos.work import BEGUN, CPU, RUN
 from tacit.runtime.start import check, model_of
@@ -107,7 +108,7 @@ def conduct(
             write_status(simulation, point.get("epsilon"))
 
         simulation.run(epsilon=epsilon, on_round=after)
-    diary.write(simulation.stopped or f"all {simulation.board.round} rounds are over")
+    diary.write(RoundsOver(simulation.board.round, simulation.stopped))
     before = _result(folder)
     have = {terms.index(name) for name in before.get("finished", ())}
     finished = tuple(terms.silos[task] for task in sorted(simulation.finish(have)))
@@ -117,7 +118,8 @@ def conduct(
     done = Conducted(simulation, promised(simulation), finished, scores)
     _write(done, folder)
     write_status(simulation, epsilon(simulation.channel.ledger.before(terms.rounds)), over=True)
-    diary.write(str(done.guarantee))
+    promise = done.guarantee.to_json()
+    diary.write(GuaranteeGiven(promise["epsilon"], promise["delta"], promise["in_words"]))
     return done
 
 
@@ -215,7 +217,7 @@ def _scores(simulation: Coordinated | CoordinatedExchange, diary: Diary) -> dict
     try:
         return simulation.measured()
     except BudgetSpent as reason:
-        diary.write(f"no scores: {reason}")
+        diary.write(ScoresWithheld(str(reason)))
         return None
 
 

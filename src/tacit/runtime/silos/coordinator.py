@@ -26,13 +26,14 @@ from tacit.privacy.channel import BudgetSpent, Channel, Collection
 from tacit.privacy.curator import Curated
 from tacit.runtime.exchange import Exchange, acceptable
 from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.events import RoundFailed, SiloDeclined, SiloExcluded, SiloSilent
 from tacit.runtime.silos.guard import SLACK
 from tacit.runtime.silos.messages import Broken, Kind, Reply, Request, same_shape
 from tacit.runtime.silos.scores import released_scores
 from tacit.runtime.silos.terms import Terms
 from tacit.runtime.silos.work import SCORES
 from tacit.runtime.simulate import Public, Simulation
-from tacit.words import quoted, shortened
+from tacit.words import shortened
 
 if TYPE_CHECKING:
     from tacit.runtime.silos.servers import Together
@@ -96,9 +97,8 @@ class Asking:
                     kind=kind, run=self.run, round=round, terms=plain, **fields
                 )
         replies = self.silos.ask(requests)
-        what = f"{kind}, round {round + 1}"
         for task in requests.keys() - replies.keys():
-            self.diary.write(f"{names[task]} did not answer in time ({what})")
+            self.diary.write(SiloSilent(names[task], kind, round))
         used = {}
         for task in sorted(replies):
             reply, name = replies[task], names[task]
@@ -106,7 +106,8 @@ class Asking:
             if wrong:
                 self.exclude(name, wrong)
             elif reply.state != "done":
-                self.diary.write(f"{name} {reply.state} ({what}): {quoted(reply.reason)}")
+                reason = shortened(reply.reason)
+                self.diary.write(SiloDeclined(name, reply.state, kind, round, reason))
             else:
                 used[task] = reply
                 self.answered[name] = round
@@ -115,7 +116,7 @@ class Asking:
     def exclude(self, name: str, why: str) -> None:
         """`why` is in our own words; names of tensors in it are cut, and not more."""
         self.excluded[name] = why = shortened(why)
-        self.diary.write(f"{name} is excluded: its message {why}")
+        self.diary.write(SiloExcluded(name, why))
 
 
 def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> str:
@@ -261,7 +262,7 @@ class Coordinated(_Coordinating):
                 raise BudgetSpent(
                     f"{lost}, and this method can spare none: agree on retries"
                 ) from lost
-            self.asking.diary.write(str(lost))
+            self.asking.diary.write(RoundFailed(board.round, str(lost)))
             return dataclasses.replace(board, round=board.round + 1)
 
     def _collect(
@@ -333,7 +334,7 @@ class CoordinatedExchange(_Coordinating, Exchange):
         try:
             together.run(made, board.round)
         except RoundLost as lost:
-            self.asking.diary.write(f"{lost}: silos keep what they trained")
+            self.asking.diary.write(RoundFailed(board.round, str(lost), kept=True))
 
     @property
     def curated(self) -> Curated | None:

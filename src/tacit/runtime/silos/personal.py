@@ -6,6 +6,7 @@ rows as often as it likes. The model lies beside the data and outlives the run.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -22,13 +23,15 @@ from tacit.errors import TacitError
 from tacit.federation import Federation, Part, Rows
 from tacit.files import replace
 from tacit.heads import PUBLIC, Heads
-from tacit.local.recipes import Personalise
+from tacit.local.recipes import Candidate, Personalise
 from tacit.methods import Mixed
 from tacit.privacy import NOT_COVERED, Guarantee, guarantee
 from tacit.runtime.baselines import exactly_alone
 from tacit.runtime.models import SavedModels, write_models
-from tacit.runtime.personalise import personalise
+from tacit.runtime.personalise import KIND, personalise
 from tacit.runtime.progress import Progress
+from tacit.runtime.silos.diary import read_diary
+from tacit.runtime.silos.events import Contributed
 from tacit.runtime.silos.terms import Own
 from tacit.runtime.silos.trust import what_leaves
 from tacit.runtime.silos.work import Work
@@ -47,13 +50,13 @@ def keep_personal(
     task = torch.tensor([work.task])
     if not len(simulation.federation.validation.y):
         mode = "none"  # nothing to choose by
-    chosen = ["what the method left"]
+    ended = None
     if simulation.method.settles:
         models, alone = simulation.personal, exactly_alone(simulation, task)
     else:
         done = personalise(simulation, mode, progress, alone=True, tasks=task)
         models, alone = (done.models if done.chosen else simulation.personal), done.alone
-        chosen = done.chosen or chosen
+        ended = done.candidates[0] if done.candidates else None
     part: Part = simulation.test_part
     scores = simulation.measure(part, task, personal=models)
     federation = _alone(simulation, work, own)
@@ -61,7 +64,7 @@ def keep_personal(
         folder / MODEL, federation, simulation.model, lambda k: models(task[k]), simulation.shown,
         work.terms.model,
     )  # fmt: skip
-    report = _report(work, simulation, part, scores, alone, chosen[0])
+    report = _report(work, simulation, part, scores, alone, ended) | _left(folder)
     replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
     return report
 
@@ -72,10 +75,11 @@ def _report(
     part: Part,
     scores: metrics.Metrics,
     alone: metrics.Metrics | None,
-    chosen: str,
+    ended: Candidate | None,
 ) -> dict[str, Any]:
     name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
     size, mixed = simulation.contribution_size, isinstance(simulation.method, Mixed)
+    spent = work.spent
     return {
         "silo": work.terms.silos[work.task],
         "consortium": work.terms.consortium,
@@ -88,8 +92,9 @@ def _report(
         "higher_is_better": higher,
         "personal": _finite(scores.overall),
         "alone": None if alone is None else _finite(alone.overall),
-        "chosen": chosen,
-        "spent": work.spent,
+        "chosen": "what the method left" if ended is None else str(ended),
+        "ended": None if ended is None else dict(zip(KIND, ended.kind, strict=False)),
+        "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
         "numbers": size if work.exchanges else simulation.channel.place.size(size),
         "leaves": what_leaves(work.terms),
         "guarantee": _promised(work, simulation).to_json(),
@@ -97,16 +102,25 @@ def _report(
     }
 
 
+def _left(folder: Path) -> dict[str, Any]:
+    """How often something left this silo, in all runs, as far as its diary can be read."""
+    entries, unreadable = read_diary(folder)
+    events = [entry.event for entry in entries]
+    times = sum(isinstance(event, Contributed) and event.takes_part for event in events)
+    return {"contributions": times, "unreadable_events": unreadable}
+
+
 def _promised(work: Work, simulation: Simulation) -> Guarantee:
     """What the run promises this silo, read off the silo's own ledger of it."""
     federation, method, channel = simulation.federation, simulation.method, simulation.channel
-    return guarantee(
+    promise = guarantee(
         channel.ledger.releases(), channel=method.channel, privacy=work.terms.made_privacy(),
         tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
         seeded=work.terms.seed is not None,
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
         curator=simulation.curated,
     )  # fmt: skip
+    return dataclasses.replace(promise, party="silo")
 
 
 def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:

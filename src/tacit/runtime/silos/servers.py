@@ -30,6 +30,7 @@ from tacit.grid import Grid
 from tacit.methods import FedMTL, OnBillboard
 from tacit.privacy.curator import Curated
 from tacit.runtime.on_shares import fedmtl_settings
+from tacit.runtime.silos.events import PartyFailed, SiloLeftOut
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.terms import Terms, agreed_noise
 from tacit.secure.addresses import Addresses
@@ -167,7 +168,7 @@ class Together:
             try:
                 return remote.run(job, {}, elsewhere=ask)
             except PartyError as error:
-                self.asking.diary.write(f"{error.party} {error.what} (shares, round {round + 1})")
+                self.asking.diary.write(PartyFailed(error.party, error.what, round))
                 silo = error.party in job.clients
                 away += silo
                 pause = next(pauses, None)
@@ -214,7 +215,7 @@ class Together:
         self.ready = {task: other for task, other in self.ready.items() if other != name}
         self._spoiled[name] = self._spoiled.get(name, 0) + 1
         self._back[name] = round + 1 + ABSENT ** self._spoiled[name]
-        self.asking.diary.write(f"{name} is left out of rounds up to {self._back[name]}")
+        self.asking.diary.write(SiloLeftOut(name, self._back[name]))
 
     def summing(self, silos: int) -> SiloSum:
         """These servers as the curator of the billboard."""

@@ -89,8 +89,11 @@ def _of_round(jobs: dict[str, Any], request: Request) -> bool:
     return any((job["run"], job["round"]) == asked for job in jobs.values())
 
 
-def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) -> str:
-    """Take part in the job that this request speaks of; returns what was done, in words."""
+def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) -> int | None:
+    """Take part in the job that this request speaks of; returns how many numbers were shared.
+
+    That is 0 outside the cohort, and None for a whole model.
+    """
     job, last = asked_job(request.job), work.last
     if work.name not in job.clients or not set(job.clients) <= set(work.terms.silos):
         raise Refused("shares were asked for a job of other parties")
@@ -105,7 +108,7 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
 
 def _summed(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
-) -> str:
+) -> int:
     channel = work.simulation.channel
     release = channel.release_at(request.round)
     if release is None:
@@ -119,13 +122,12 @@ def _summed(
     integers = grid.integers(vector)
     handed.enter(work, request, agreed, integers.tobytes())
     servers.take_part(agreed, integers)
-    what = "zeros (not in this cohort)" if work.last.phase == "watched" else f"{size} numbers"
-    return f"{what} handed to {job.servers} servers as shares"
+    return 0 if work.last.phase == "watched" else size
 
 
 def _mixed(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
-) -> str:
+) -> None:
     simulation, method = work.simulation, work.simulation.method
     if not isinstance(method, FedMTL):
         raise Refused("shares of a model were asked for that this silo does not have")
@@ -141,7 +143,6 @@ def _mixed(
     mixed: Any = servers.take_part(agreed, secret)
     answer = torch.from_numpy(on_shares.put_together(vector, held, mixed)).float()
     work.take_answer(request, answer.unsqueeze(0))
-    return f"a model handed to {job.servers} servers as shares, and its answer taken"
 
 
 def _check_agreed(job: Job, agreed: Job) -> None:

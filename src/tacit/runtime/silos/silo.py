@@ -18,6 +18,16 @@ import torch
 from tacit.errors import TacitError
 from tacit.files import make_folder
 from tacit.runtime.silos.diary import Diary
+from tacit.runtime.silos.events import (
+    AnswerTaken,
+    Contributed,
+    Event,
+    RequestFailed,
+    RequestRefused,
+    RunOver,
+    ScoresSent,
+    SharesHanded,
+)
 from tacit.runtime.silos.guard import Refused, check_terms
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.scores import bounded_scores
@@ -28,7 +38,6 @@ if TYPE_CHECKING:
     from tacit.runtime.silos.servers import ToServers
 
 FAILED = "the silo could not do it; its own log says why"
-OUTSIDE = "not in this cohort, so the result was thrown away and nothing of it left"
 
 
 class Silo:
@@ -65,17 +74,18 @@ class Silo:
             reply: Reply = getattr(self, f"_{request.kind}")(work, request)
             return reply
         except Refused as refusal:
-            self._note(f"refused {_asked(request)}: {refusal}")
+            self._note(RequestRefused(request.kind, request.round, str(refusal)))
             return Reply(nonce=request.nonce, state="refused", reason=str(refusal))
         except Exception as error:
             # What went wrong may speak of rows: it stays here.
-            self._note(f"failed at {_asked(request)}: {error}\n{traceback.format_exc()}")
+            what, trace = (type(error).__name__, str(error)), traceback.format_exc()
+            self._note(RequestFailed(request.kind, request.round, *what, trace))
             return Reply(nonce=request.nonce, state="failed", reason=FAILED)
 
-    def _note(self, line: str) -> None:
+    def _note(self, event: Event) -> None:
         """Where nothing leaves, a log that cannot be written changes nothing."""
         with contextlib.suppress(TacitError):
-            self.diary.write(line)
+            self.diary.write(event)
 
     def work(self, request: Request) -> Work:
         """What this silo does in the run of this request, as it was left."""
@@ -131,14 +141,8 @@ class Silo:
         shared = self.terms.curator is not None
         if not again:
             length = float(torch.linalg.vector_norm(vector.double()))
-            what = f"{len(vector)} numbers of length {length:.3g}"
-            if not length:
-                what += " (training diverged on this silo's rows, or left nothing to say)"
-            if request.clip is not None:
-                what += f" in clips of {request.clip:g}"
-            where = "kept for the servers, as shares" if shared else "sent to the coordinator"
-            said = f"{what}, {where}" if request.takes_part else OUTSIDE
-            self.diary.write(f"{_asked(request)}: {said}; {work.spent_so_far}")
+            what = request.round, request.takes_part, len(vector), length, request.clip, shared
+            self.diary.write(Contributed(*what, work.spent_so_far))
         if shared:  # not even how many rows there are: servers on shares hide that too
             return Reply(nonce=request.nonce)
         size = rows if work.exchanges else 0
@@ -149,32 +153,24 @@ class Silo:
             raise Refused("shares were asked for, but this silo knows no servers")
         from tacit.runtime.silos.shares import hand_in  # needs tacit[secure]
 
-        done = hand_in(work, request, self._servers, self._handed)
-        self.diary.write(f"{_asked(request)}: {done}; {work.spent_so_far}")
+        numbers = hand_in(work, request, self._servers, self._handed)
+        servers = self._servers.settings.servers
+        self.diary.write(SharesHanded(request.round, numbers, servers, work.spent_so_far))
         return Reply(nonce=request.nonce)
 
     def _receive(self, work: Work, request: Request) -> Reply:
         if not work.receive(request):
-            self.diary.write(f"{_asked(request)}: took the curator's answer")
+            self.diary.write(AnswerTaken(request.round))
         return Reply(nonce=request.nonce)
 
     def _finish(self, work: Work, request: Request) -> Reply:
         if not work.finish(request):
-            self.diary.write(f"the run is over; {work.spent}")
+            self.diary.write(RunOver(work.spent))
         return Reply(nonce=request.nonce)
 
     def _measure(self, work: Work, request: Request) -> Reply:
         if not work.finished:
             raise Refused("scores were asked for before the run was over")
         scores = work.measured(bounded_scores(work), takes_part=request.takes_part)
-        sent = "a score and a loss were sent, to be released with noise"
-        said = sent if request.takes_part else f"{_asked(request)}: {OUTSIDE}"
-        self.diary.write(f"{said}; {work.spent}")
+        self.diary.write(ScoresSent(request.takes_part, work.spent))
         return Reply(nonce=request.nonce, tensors={"sent": scores})
-
-
-def _asked(request: Request) -> str:
-    words = {"train": "contribution", "receive": "answer", "share": "shares"}
-    if request.kind in words:
-        return f"{words[request.kind]} of round {request.round + 1}"
-    return "the last billboard" if request.kind == "finish" else "scores"

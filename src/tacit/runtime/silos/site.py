@@ -7,6 +7,7 @@ runs/             what it must not forget of each run
 model/            its personal model
 report.json       how good that is, and what it cost; report.html is the same to look at
 log.txt           what left it, and what it refused, in plain words
+events.jsonl      the same as JSON
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tacit.files import hold, replace
 from tacit.local.recipes import Personalise
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.agreement import Agreement
+from tacit.runtime.silos.diary import read_diary
+from tacit.runtime.silos.events import ModelKept
 from tacit.runtime.silos.personal import MODEL, keep_personal
 from tacit.runtime.silos.silo import Silo
 from tacit.runtime.silos.table import own_rows
@@ -128,8 +131,8 @@ class Site:
                 raise TacitError(f"{self.folder} took part in no run yet: there is nothing to use")
             mode = self.settings.personalise
             report = keep_personal(work, self.silo.own, mode, self.folder, progress)
-            self.silo.diary.write(f"the personal model is {report['chosen']}, kept in model/")
-            write_page(report, self.folder)
+            self.silo.diary.write(ModelKept(report["chosen"]))
+            write_page(report, [(e.when, e.said) for e in read_diary(self.folder)[0]], self.folder)
             return report
 
 

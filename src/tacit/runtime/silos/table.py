@@ -5,7 +5,6 @@ Nothing here leaves the silo. Columns that were not agreed are never looked at.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tacit.checks import did_you_mean
 from tacit.data.cells import Table, clean, missing, parse, texts
 from tacit.data.columns import GAP, Column
 from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
@@ -226,9 +226,7 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
 
 def _unreadable(table: Table, name: str) -> str | None:
     if name not in table:
-        small = {other.casefold(): other for other in table}
-        close = difflib.get_close_matches(name.casefold(), small, n=1)
-        meant = f"; did you mean {small[close[0]]!r}?" if close else ""
+        meant = did_you_mean(name, table)
         return f"{table.source} has no column {name!r}: add it, or rename one{meant}"
     if table[name].dtype.kind in "Mmc":
         return (

@@ -33,6 +33,7 @@ from tacit.runtime.exchange import Exchange
 from tacit.runtime.prepare import prepare
 from tacit.runtime.silos import guard
 from tacit.runtime.silos.account import Account
+from tacit.runtime.silos.events import Spending
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
@@ -135,12 +136,13 @@ class Work:
         return known
 
     @property
-    def spent(self) -> str:
-        return "nothing is booked: this run has no ε" if not self._account else self._account.said()
+    def spent(self) -> Spending | None:
+        """In all runs of this silo; None where nothing is booked."""
+        return None if self._account is None else self._account.in_all()
 
     @property
-    def spent_so_far(self) -> str:
-        return self.spent if self._account is None else self._account.so_far()
+    def spent_so_far(self) -> Spending | None:
+        return None if self._account is None else self._account.so_far()
 
     @property
     def last(self) -> Last:

@@ -1,0 +1,107 @@
+"""What people, files and messages give, against what is expected: types, names and addresses.
+
+One type check for all of them, on real annotations. It is ours, and not pydantic's strict mode,
+because settings also come from Python, where a number of NumPy is a number and any collection of
+names is a list of them, and from JSON, where a tuple is a list. Files of settings as a whole are
+pydantic's (`tacit.config`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import types
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tacit.errors import TacitError
+from tacit.words import LONGEST_NAME, shortened
+
+NUMBERS = {int: Integral, float: Real}
+"""What is a number of such a type; a whole number is one wherever a fraction may be."""
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    types.NoneType: "none",
+}
+LISTED = 12
+"""How many known names are listed when one is unknown."""
+
+
+@functools.cache
+def annotations_of(kind: type) -> dict[str, Any]:
+    """The annotations of a class, its bases included, as types and not as text."""
+    return get_type_hints(kind)
+
+
+def fits(annotation: Any, value: Any) -> bool:
+    """Whether a value is of the annotated type; True is no number."""
+    if annotation is Any:
+        return True
+    if annotation in NUMBERS:
+        return isinstance(value, NUMBERS[annotation]) and not isinstance(value, bool)
+    if isinstance(annotation, type) and type(annotation) is not types.GenericAlias:
+        return isinstance(value, annotation)
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return any(fits(part, value) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping) and all(
+            fits(parts[0], key) and fits(parts[1], one) for key, one in value.items()
+        )
+    if origin not in (list, tuple, Sequence):
+        raise TypeError(f"no value can be checked against {annotation!r}")
+    if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+        return False
+    if origin is tuple and parts[-1] is not ...:
+        return len(value) == len(parts) and all(map(fits, parts, value))
+    return all(fits(parts[0], one) for one in value)
+
+
+def check_type(name: str, annotation: Any, value: Any) -> None:
+    """Refuse a value that is not of the annotated type."""
+    if not fits(annotation, value):
+        raise TacitError(f"{name}={shortened(repr(value))} must be {in_words(annotation)}")
+
+
+def in_words(annotation: Any) -> str:
+    """What an annotation asks for, for people."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(in_words, parts))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, parts))}"
+    if origin in (list, tuple, Sequence):
+        many = f"{len(parts)}, each " if origin is tuple and parts[-1] is not ... else ""
+        return f"a list of {many}{in_words(parts[0])}"
+    if origin in (dict, Mapping):
+        return "a table"
+    return WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name, if one that is known is close to it."""
+    small = {str(one).casefold(): str(one) for one in known}
+    close = difflib.get_close_matches(name.casefold(), small, n=1)
+    return f"; did you mean {small[close[0]]!r}?" if close else ""
+
+
+def near(name: str, known: Iterable[str], most: int = LISTED) -> str:
+    """The same, and which there are."""
+    names = [shortened(str(one), LONGEST_NAME) for one in known]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{did_you_mean(name, names) or ';'} there are: {', '.join(names[:most])}{more}"
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of `host:port`, or of `[host]:port` for IPv6."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
+        raise TacitError(f"{address!r} is no address: write host:port, such as localhost:7000")
+    return host, int(port)
