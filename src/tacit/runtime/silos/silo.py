@@ -63,6 +63,7 @@ class Silo:
             check_terms(self.terms, request)
             work = self.work(request)
             reply: Reply = getattr(self, f"_{request.kind}")(work, request)
+            work.remember_answer()
             return reply
         except Refused as refusal:
             self._note(f"refused {_asked(request)}: {refusal}")

@@ -3,7 +3,9 @@
 The simulation that runs here is the one that runs on a single machine, with all other tasks' rows
 missing. Every step is saved together with what left the silo, in one file that is replaced at once:
 a request that comes again, after a crash on either side, is answered again with the same numbers,
-and is neither computed nor paid for twice.
+and is neither computed nor paid for twice. Steps are numbered, and a second file has the number of
+the last one that was answered from: if the first file is lost, or an older one, the run ends here,
+because other numbers would leave for the price of one.
 
 Outside the cohort of a round a silo does the very same, on the same rows from the same state, but
 keeps its state and sends random numbers: neither the time it takes nor the length of its answer
@@ -38,9 +40,9 @@ from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
-from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused
+from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused, saved_notes
 
-RUN = "run.json"
+RUN, ANSWERED = "run.json", "answered.json"
 BEGUN = {"key": int, "noise": float | int, "terms": str}
 """What that holds."""
 SCORES = 2
@@ -59,6 +61,8 @@ class Last(NamedTuple):
     """How often this silo was in a cohort so far."""
     handed: list[str]
     """Jobs of servers on shares that got something in this round."""
+    steps: int
+    """How many were saved so far, with this one."""
     tensors: Mapping[str, Tensor]
 
 
@@ -144,14 +148,35 @@ class Work:
 
     @property
     def last(self) -> Last:
-        found = self.simulation.store.reopen()
+        """Raises an error if an answer was given that is not in there."""
+        journal, found = self.simulation.store.journal, self.simulation.store.reopen()
         if found is None:
-            return Last(-1, "nothing", "", 0, [], {})
-        board, notes = found
-        with reading(self.simulation.store.journal, REMEDY):
-            said = notes["phase"], str(notes["asked"]), int(notes["times"])
-            handed = list(map(str, notes.get("handed", ())))
-        return Last(board.round, *said, handed, board.tensors)
+            last = Last(-1, "nothing", "", 0, [], 0, {})
+        else:
+            board, notes = found
+            with reading(journal, REMEDY):
+                said = notes["phase"], str(notes["asked"]), int(notes["times"])
+                handed = list(map(str, notes.get("handed", ())))
+                steps = int(notes.get("steps", 0))
+            last = Last(board.round, *said, handed, steps, board.tensors)
+        if last.steps < self._answered:
+            raise TacitError(
+                f"{journal} is gone, or an older copy, but {self.folder / ANSWERED} says that this "
+                f"silo answered from it; {REMEDY}"
+            )
+        return last
+
+    @property
+    def _answered(self) -> int:
+        """The step that was last answered from."""
+        path = self.folder / ANSWERED
+        return read_json(path, {"steps": int}, REMEDY)["steps"] if path.exists() else 0
+
+    def remember_answer(self) -> None:
+        """Before anything of the last step leaves: no other answer is ever given in its place."""
+        steps = (saved_notes(self.folder / CHECKPOINT) or {}).get("steps", 0)
+        if steps > self._answered:
+            replace(self.folder / ANSWERED, json.dumps({"steps": steps}).encode())
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
@@ -257,11 +282,12 @@ class Work:
 
     def keep_handed(self, job: str) -> None:
         """Remember, where the round is, that this job is about to get something of it."""
-        found, handed = self.simulation.store.reopen(), self.last.handed
-        if found is not None and job not in handed:
+        found, last = self.simulation.store.reopen(), self.last
+        if found is not None and job not in last.handed:
             board, notes = found
+            more = {"handed": [*last.handed, job], "steps": last.steps + 1}
             self.simulation.store.put_back(self._chosen)
-            self.simulation.store.settle(board, notes | {"handed": [*handed, job]}, save=True)
+            self.simulation.store.settle(board, notes | more, save=True)
 
     @property
     def rows(self) -> int:
@@ -335,7 +361,8 @@ class Work:
         last, mark = self.last, self.simulation.channel.ledger.mark
         handed = last.handed if last.round == request.round else []
         notes = {"phase": phase, "asked": asked, "times": times, "ledger": mark}
-        store.settle(Board(kept, request.round), notes | {"handed": handed}, save=True)
+        more = {"handed": handed, "steps": last.steps + 1}
+        store.settle(Board(kept, request.round), notes | more, save=True)
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
         told = request.kind in ("train", "finish")
