@@ -292,7 +292,9 @@ class Collection:
             opened = grid.noise(normal, release.noise_multiplier)
             opened = opened if total is None else opened + total.cpu().numpy()
             if not secret:  # this noise may come again, and another sum with it is another release
-                self.__book(release, size, grid=step, sum=hashlib.sha256(opened).hexdigest())
+                self.__book(
+                    release, size, grid=step, sum=hashlib.sha256(opened.tobytes()).hexdigest()
+                )
         return torch.from_numpy(opened / grid.steps)
 
     def __book(self, release: Release, size: int, **details: Any) -> None:
