@@ -46,7 +46,7 @@ def folder():
 def trained(given, rounds, store):
     tacit.train(
         given, tacit.PMTL(clip=0.5, local_steps=2, batch=4),
-        privacy=tacit.Privacy(noise=20.0, delta=1e-3), rounds=rounds, cohort=0.5, baselines=False,
+        privacy=tacit.Privacy(noise=20.0, delta=1e-4), rounds=rounds, cohort=0.5, baselines=False,
         personalise="none", store=store, out=folder() / "run",
     )
 
@@ -71,7 +71,7 @@ from tacit.runtime.silos.terms import Own, terms_of
 given = federation(4)
 terms = terms_of(
     given, tacit.FedAvg(clip=0.5), model="linear", rounds=20, cohort=1.0, server=None, seed=None,
-    privacy=tacit.Privacy(noise=20.0, delta=1e-3),
+    privacy=tacit.Privacy(noise=20.0, delta=1e-4),
 )
 
 class Here:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.files import make_folder, read_json, reading, replace
+from tacit.files import append, make_folder, read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, State
 from tacit.privacy import Everyone, Release
 from tacit.privacy.bounds import Bounded
@@ -42,7 +42,9 @@ from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
 from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused, saved_notes
 
-RUN, ANSWERED = "run.json", "answered.json"
+RUN, ANSWERED = "run.json", "answered.txt"
+LONGEST_STEP = 32
+"""Bytes in which the last line of that is."""
 BEGUN = {"key": int, "noise": float | int, "terms": str}
 """What that holds."""
 SCORES = 2
@@ -168,15 +170,23 @@ class Work:
 
     @property
     def _answered(self) -> int:
-        """The step that was last answered from."""
+        """The step that was last answered from, as far as its file is whole."""
         path = self.folder / ANSWERED
-        return read_json(path, {"steps": int}, REMEDY)["steps"] if path.exists() else 0
+        if not path.exists():
+            return 0
+        with reading(path, REMEDY), path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LONGEST_STEP))
+            *_, last, _ = (b"0\n" + file.read()).split(b"\n")
+        return int(last) if last.isdigit() else 0
 
     def remember_answer(self) -> None:
-        """Before anything of the last step leaves: no other answer is ever given in its place."""
+        """Before anything of the last step leaves: no other answer is ever given in its place.
+
+        A loss of power may take this line away. It is needed only where the journal is lost, too.
+        """
         steps = (saved_notes(self.folder / CHECKPOINT) or {}).get("steps", 0)
         if steps > self._answered:
-            replace(self.folder / ANSWERED, json.dumps({"steps": steps}).encode())
+            append(self.folder / ANSWERED, f"{steps}\n")
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
@@ -214,9 +224,9 @@ class Work:
         guard.check_leaving(vector, size, bounded=self._account is not None)
         instead = padding(size)  # drawn in a cohort, too: it takes time
         if request.takes_part:
-            self._save(request, "trained", asked, states, vector, times)
+            self._save(request, "trained", asked, states, vector, last._replace(times=times))
             return vector, rows, False
-        self._save(request, "watched", asked, None, instead, times)
+        self._save(request, "watched", asked, None, instead, last._replace(times=times))
         return instead, rows, False
 
     def receive(self, request: Request) -> bool:
@@ -244,7 +254,7 @@ class Work:
         own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
         public = self._public(request, board)
         states = simulation.received(public, self._chosen, own, answer.unsqueeze(0))
-        self._save(request, "received", last.asked, states, last.tensors["sent"], last.times)
+        self._save(request, "received", last.asked, states, last.tensors["sent"], last)
 
     def finish(self, request: Request) -> bool:
         """Keep the last billboard, and take the method's own last step."""
@@ -260,7 +270,7 @@ class Work:
             public = self._public(request, simulation.shown_of(board))
             _, states = next(simulation.settled(public, self._chosen))
         sent = last.tensors.get("sent")
-        self._save(request, "finished", _name(request), states, sent, last.times)
+        self._save(request, "finished", _name(request), states, sent, last)
         return False
 
     def measured(self, scores: Tensor, *, takes_part: bool) -> Tensor:
@@ -349,8 +359,9 @@ class Work:
         asked: str,
         states: State | None,
         sent: Tensor | None,
-        times: int,
+        last: Last,
     ) -> None:
+        """After the `last` step, which is not read once more."""
         store, board = self.simulation.store, self._kept_board(request)
         if states is None:
             store.put_back(self._chosen)
@@ -358,9 +369,9 @@ class Work:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
-        last, mark = self.last, self.simulation.channel.ledger.mark
+        mark = self.simulation.channel.ledger.mark
         handed = last.handed if last.round == request.round else []
-        notes = {"phase": phase, "asked": asked, "times": times, "ledger": mark}
+        notes = {"phase": phase, "asked": asked, "times": last.times, "ledger": mark}
         more = {"handed": handed, "steps": last.steps + 1}
         store.settle(Board(kept, request.round), notes | more, save=True)
 
