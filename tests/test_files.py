@@ -110,6 +110,32 @@ def test_the_second_in_a_folder_hears_who_is_there(tmp_path):
     assert heard[1] == "nothing"
 
 
+@pytest.fixture
+def held(tmp_path):
+    """A folder that somebody else is at work in."""
+    begun, over = threading.Event(), threading.Event()
+
+    def work():
+        with files.hold(tmp_path):
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(10)
+    yield tmp_path
+    over.set()
+    thread.join()
+
+
+def test_a_run_keeps_out_of_a_folder_that_is_in_use(make_federation, held):
+    """Two ledgers in one file would each count half of what was released."""
+    privacy = Privacy(noise=9.0)
+    with pytest.raises(TacitError, match="in use by process"):
+        tacit.train(make_federation(tasks=3), PMTL(), privacy=privacy, rounds=1, out=held)
+    assert not (held / "ledger.jsonl").exists()
+
+
 HOLDER = """
 import sys, time
 from pathlib import Path

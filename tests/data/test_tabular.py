@@ -1,6 +1,7 @@
 """Tables: what is read, how it becomes a matrix, and the sentence for every bad cell."""
 
 import builtins
+import csv
 import gzip
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from tacit.data import Schema, from_table, load, read_table
-from tacit.data.tabular import as_table, plain_text
+from tacit.data.tabular import as_table, plain_text, write_predictions
 from tacit.errors import TacitError
 from tacit.federation import PARTS
 
@@ -305,7 +306,11 @@ def test_lines_may_end_as_on_any_machine(tmp_path, header):
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(1)", "\t=1", " =1"])
 def test_no_task_name_is_a_formula_in_what_is_written(tmp_path, name):
     """A spreadsheet would run it on the machine of whoever opens the predictions."""
-    assert plain_text(name) == f"'{name}"
+    path, schema = tmp_path / "predicted.csv", Schema((), name, ("y",))
+    write_predictions(path, np.array([name, "b"]), np.ones((2, 3)), schema, [name, "no", "maybe"])
+    with path.open(newline="", encoding="utf-8") as file:
+        head, first, _ = csv.reader(file)
+    assert head[:3] == [f"'{name}", f"'{name}", "no"] and first[0] == f"'{name}"
 
 
 @pytest.mark.parametrize("name", ["-5", "+1.5", "-1e3", "site-1", "a=b", "3"])

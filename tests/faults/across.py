@@ -47,7 +47,6 @@ class SilosTrial(Trial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.strict = self.seed is None
         self.terms = self.agreed()
         self.network = Network(self.schedule, self.terms.silos, self.answer)
         self._silos: dict[int, Silo] = {}

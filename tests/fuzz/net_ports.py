@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from tacit.secure.addresses import Addresses
 from tacit.secure.certificates import make_certificates
@@ -20,8 +21,11 @@ from tacit.secure.daemon import Daemon
 from tacit.secure.local import free_ports
 from tacit.secure.tls import Identity
 from tests.fuzz.net_changes import changed, changed_json
+from tests.fuzz.net_hunt import Hunted, hunt
 from tests.fuzz.net_readers import SUM
-from tests.runtime.flower.port import Port, works
+
+if TYPE_CHECKING:
+    from tests.runtime.flower.port import Port
 
 
 @dataclass
@@ -52,31 +56,36 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 
 @contextlib.contextmanager
 def coordinator_hello(folder: Path) -> Iterator[Open]:
-    with _coordinator(folder) as port:
+    with _coordinator(folder) as (port, works):
         first = client_hello(port.trusting)
-        yield Open(
-            lambda random: changed(first, random), lambda: _plain(port.number), lambda: works(port)
-        )
+        yield Open(lambda random: changed(first, random), lambda: _plain(port.number), works)
 
 
 @contextlib.contextmanager
 def coordinator_head(folder: Path) -> Iterator[Open]:
     """Requests over TLS, with the signature of a silo and without."""
-    with _coordinator(folder) as port:
+    with _coordinator(folder) as (port, works):
         plain = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
         plain += b"Content-Type: application/protobuf\r\n"
         samples = [plain + b"\r\nbody", plain + port.signature("a") + b"\r\nbody"]
-        yield Open(
-            lambda random: changed(random.choice(samples), random), port.raw, lambda: works(port)
-        )
+        yield Open(lambda random: changed(random.choice(samples), random), port.raw, works)
 
 
 @contextlib.contextmanager
-def _coordinator(folder: Path) -> Iterator[Port]:
+def _coordinator(folder: Path) -> Iterator[tuple[Port, Callable[[], bool]]]:
+    from tests.runtime.flower.port import Port, works  # needs tacit[flower]; servers do not
+
+    began = time.monotonic()
     with Port(folder).open() as port:
         assert works(port)
-        yield port
-        assert all(line.isprintable() for line in port.said) and len(port.said) < 50
+        yield port, lambda: works(port)
+        _check_log(port.said, time.monotonic() - began)
+
+
+def _check_log(lines: list[str], seconds: float) -> None:
+    """Nobody fills it, and nothing in it steers a terminal."""
+    assert all(line.isprintable() and len(line) < 2000 for line in lines)
+    assert len(lines) < 70 * (1 + seconds / 60), f"{len(lines)} lines in {seconds:.0f} s"
 
 
 @contextlib.contextmanager
@@ -111,7 +120,7 @@ def server_frames(folder: Path) -> Iterator[Open]:
 @contextlib.contextmanager
 def _server(folder: Path) -> Iterator[tuple[Identity, int, Callable[[], bool]]]:
     make_certificates(folder, 3, ["ann"])
-    number, lines = free_ports(1)[0], []
+    number, lines, began = free_ports(1)[0], [], time.monotonic()
     addresses = Addresses((f"127.0.0.1:{number}", "127.0.0.1:1", "127.0.0.1:2"))
     daemon = Daemon("server-0", addresses, folder, patience=1.0, log=lines.append)
     thread = threading.Thread(target=daemon.run)
@@ -132,7 +141,7 @@ def _server(folder: Path) -> Iterator[tuple[Identity, int, Callable[[], bool]]]:
         daemon.stop()
         thread.join(10)
     assert not thread.is_alive()
-    assert all(line.isprintable() and len(line) < 2000 for line in lines)
+    _check_log(lines, time.monotonic() - began)
 
 
 def _plain(number: int) -> socket.socket:
@@ -140,8 +149,18 @@ def _plain(number: int) -> socket.socket:
 
 
 PORTS = {
-    "coordinator's TLS": coordinator_hello,
-    "coordinator's requests": coordinator_head,
-    "server's TLS": server_hello,
-    "server's frames": server_frames,
+    "coordinator-tls": coordinator_hello,
+    "coordinator-requests": coordinator_head,
+    "server-tls": server_hello,
+    "server-frames": server_frames,
 }
+
+
+def hunt_port(
+    name: str, folder: Path, *, cases: int | None = None, seconds: float = 1e9, seed: int = 0
+) -> Hunted:
+    """Send what nobody would; the port is there afterwards for those who belong to it."""
+    with PORTS[name](folder) as port:
+        found = hunt(name, port.make, port.send, (), cases=cases, seconds=seconds, seed=seed)
+        assert port.works(), f"{name}, seed {seed}: nobody is let in after {found}"
+    return found

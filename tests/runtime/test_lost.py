@@ -13,6 +13,7 @@ from safetensors import safe_open
 import tacit
 from tacit import PMTL, Privacy, TacitError
 from tacit.runtime.silos.conduct import conduct
+from tacit.runtime.silos.work import Work
 from tacit.runtime.train import train
 from tests.runtime.silos.asked import Asked, agreed, federation_of, run_name, vector
 from tests.runtime.silos.direct import Direct, silos_of
@@ -235,3 +236,59 @@ def test_a_silo_that_lost_how_a_run_began_does_not_hear_it_anew(tmp_path):
     (asked.folder / "runs" / asked.run / "run.json").unlink()
     assert asked.reopened().ask(round=1).state == "failed"
     assert asked.booked() == [0]
+
+
+def older(path):
+    """Put the last step but one back, as from a copy of a single file."""
+    path.write_bytes(path.with_suffix(".copy").read_bytes())
+
+
+@pytest.mark.parametrize("fault", [lose, older])
+@pytest.mark.parametrize("asked_for", [1, 2])
+def test_a_silo_that_lost_its_answer_gives_no_other_one(tmp_path, fault, asked_for):
+    """The round is booked once, so two different vectors of it would be one too many."""
+    federation = federation_of()
+    asked = Asked(agreed(federation, tacit.PMTL(clip=0.5)), federation, tmp_path)
+    journal = asked.folder / "runs" / asked.run / "checkpoint" / "journal.safetensors"
+    vector(asked.ask(round=0))
+    shutil.copy(journal, journal.with_suffix(".copy"))
+    vector(asked.ask(round=1))
+    fault(journal)
+    for _ in range(2):
+        reply = asked.reopened().ask(round=asked_for, tensors=asked.board(7))
+        assert reply.state == "failed" and not reply.tensors
+    assert "put the whole folder of the run back" in asked.log
+    assert asked.booked() == [0, 1]
+
+
+def test_a_silo_that_lost_its_last_step_tells_no_other_scores(tmp_path):
+    federation = federation_of()
+    asked = Asked(agreed(federation, metrics=True), federation, tmp_path)
+    journal = asked.folder / "runs" / asked.run / "checkpoint" / "journal.safetensors"
+    vector(asked.ask(round=0))
+    shutil.copy(journal, journal.with_suffix(".copy"))
+    assert asked.ask(kind="finish", round=3).state == "done"
+    vector(asked.ask(kind="measure", round=3))
+    older(journal)
+    asked.reopened()
+    assert asked.ask(kind="finish", round=3, tensors=asked.board(7)).state == "failed"
+    assert asked.ask(kind="measure", round=3).state == "failed"
+
+
+def test_an_answer_that_was_saved_and_not_sent_is_sent(tmp_path, monkeypatch):
+    """A silo that is killed before it knows that it answers still answers, and then knows."""
+    federation = federation_of()
+    asked = Asked(agreed(federation), federation, tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*given):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Work, "remember_answer", killed)
+        asked.ask()
+    first = vector(asked.reopened().ask())
+    (asked.folder / "runs" / asked.run / "checkpoint" / "journal.safetensors").unlink()
+    assert asked.reopened().ask().state == "failed" and len(first)

@@ -45,6 +45,7 @@ al. 2014) the models of all other tasks are jointly (ε, δ)-private for the tas
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -160,30 +161,35 @@ class Channel:
 
         `stage` says what the round is for, where rounds differ; it is booked with the release.
         """
-        repeats = self.ledger.has(round) and self._repeatable
-        if self.release is not None and self.budget is not None and not repeats:
-            if self._room is None:
-                coming = [self.release_at(t) or self.release for t in range(round, rounds)]
-                self._room = len(self.ledger) + affordable(
-                    self.ledger.releases(),
-                    coming or [self.release],
-                    self.budget.epsilon,
-                    self.budget.delta,
-                    self.budget.neighbours,
-                )
-            if len(self.ledger) >= self._room:
-                raise BudgetSpent(
-                    f"round {round + 1} would pass the budget ε={self.budget.epsilon:g} after "
-                    f"{len(self.ledger)} releases; the run stops here"
-                )
-        return Collection(self, round, stage)
+        if not (self.ledger.has(round) and self._repeatable):
+            self.check_room(round, rounds)
+        return Collection(self, round, rounds, stage)
+
+    def check_room(self, round: int, rounds: int) -> None:
+        """Raise `BudgetSpent` if one more release of this round cannot be paid."""
+        if self.release is None or self.budget is None:
+            return
+        if self._room is None:
+            coming = [self.release_at(t) or self.release for t in range(round, rounds)]
+            self._room = len(self.ledger) + affordable(
+                self.ledger.releases(),
+                coming or [self.release],
+                self.budget.epsilon,
+                self.budget.delta,
+                self.budget.neighbours,
+            )
+        if len(self.ledger) >= self._room:
+            raise BudgetSpent(
+                f"round {round + 1} would pass the budget ε={self.budget.epsilon:g} after "
+                f"{len(self.ledger)} releases; the run stops here"
+            )
 
 
 class Collection:
     """The contributions of one round. What was added cannot be read, only released with noise."""
 
-    def __init__(self, channel: Channel, round: int, stage: str = "") -> None:
-        self.__channel, self.__round, self.__stage = channel, round, stage
+    def __init__(self, channel: Channel, round: int, rounds: int, stage: str) -> None:
+        self.__channel, self.__round, self.__rounds, self.__stage = channel, round, rounds, stage
         self.__grid = channel.grid_at(round)
         self.__sum: Tensor | None = None
         self.__vectors: dict[int, np.ndarray] = {}
@@ -260,20 +266,27 @@ class Collection:
             self.__book(release, size, **sealed.details)
             opened = sealed.open()
         else:
-            self.__book(release, size, grid=1 / grid.steps)
+            secret, step = channel.randomness.secret, 1 / grid.steps
+            if secret:
+                self.__book(release, size, grid=step)
             normal = channel.randomness.normal("noise", round, size)
             opened = grid.noise(normal, release.noise_multiplier)
             opened = opened if total is None else opened + total.cpu().numpy()
+            if not secret:  # this noise may come again, and another sum with it is another release
+                self.__book(
+                    release, size, grid=step, sum=hashlib.sha256(opened.tobytes()).hexdigest()
+                )
         return torch.from_numpy(opened / grid.steps)
 
     def __book(self, release: Release, size: int, **details: Any) -> None:
-        channel = self.__channel
-        channel.ledger.book(
-            self.__round,
-            release,
-            repeatable=channel._repeatable,
-            clip=channel.clip,
-            size=size,
-            **({"stage": self.__stage} if self.__stage else {}),
-            **details,
-        )
+        channel, round = self.__channel, self.__round
+        details |= {"clip": channel.clip, "size": size}
+        details |= {"stage": self.__stage} if self.__stage else {}
+        repeats = channel._repeatable and channel.ledger.has(round)
+        if (
+            repeats
+            and channel.curator is None
+            and not channel.ledger.holds(round, release, details)
+        ):
+            channel.check_room(round, self.__rounds)
+        channel.ledger.book(round, release, repeatable=channel._repeatable, **details)

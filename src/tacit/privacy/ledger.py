@@ -1,10 +1,11 @@
 """The ledger: every release, written and flushed to disk before the release is made.
 
 One JSON object per line; the file only ever grows. A crash between writing and publishing leaves an
-entry too many, never one too few. Entries of a seeded run carry the round as identity: when such a
-run is resumed it repeats the very same release (bit for bit on the same kind of processor), and
-publishing the same number twice reveals nothing new. Without a seed the repeated round has fresh
-noise, and is booked again.
+entry too many, never one too few. Entries of a seeded run carry the round and a hash of the noisy
+sum as identity: when such a run is resumed it repeats the very same release (bit for bit on the
+same kind of processor), and publishing the same number twice reveals nothing new. A sum that came
+out otherwise, because a silo answered only this time, is booked again. Without a seed the repeated
+round has fresh noise, and is booked again, too.
 
 A tuning is one entry (`"kind": "tuning"`), written before its first run: what it costs depends on
 how many runs are expected, not on how many were made.
@@ -187,6 +188,11 @@ class Ledger:
     def has(self, round: int) -> bool:
         """Whether a release of this round was booked."""
         return round in self._of_round
+
+    def holds(self, round: int, release: Booked, details: dict[str, Any]) -> bool:
+        """Whether this very release was booked."""
+        entry = {"round": round, **release.to_json(), **details}
+        return entry in self._of_round.get(round, ())
 
     def before(self, round: int) -> int:
         """Releases booked for earlier rounds (rounds that a crash cut off may lie ahead)."""

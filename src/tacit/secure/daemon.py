@@ -87,6 +87,7 @@ class Daemon:
         self._begun = Begun(certificates, name, None if allowed is None else allowed.agreement)
         self._door, self._log = Door(patience), lambda line: log(tame(line))
         self._seldom = Seldom(self._log, LINES, 60.0)
+        self._of_jobs = Seldom(self._log, LINES, 60.0)  # strangers must not silence these
         self._session: Session | None = None
         self._changed = threading.Condition()
         self._stopped, self._stopper = socket.socketpair()
@@ -194,7 +195,7 @@ class Daemon:
         try:
             session = self._open(job_from_json(described, self._registry))
         except TacitError as refused:
-            self._log(f"refused a job: {refused}")
+            self._of_jobs(f"refused a job: {refused}")
             channel.write_json("answer", {"refused": str(refused)}, self.patience)
             return
         try:
@@ -262,12 +263,12 @@ class Daemon:
                 if ended in ready:
                     break
                 if ready:
-                    self._log(f"{session}: given up by the coordinator")
+                    self._of_jobs(f"{session}: given up by the coordinator")
                     raise PartyError(COORDINATOR, "left its job")
                 channel.write_json("state", {"state": "working"}, self.patience)
         end = ends[0]
         if end["state"] == "done":
             self._log(f"{session}: done in {end['seconds']:.2f} s")
         else:
-            self._log(f"{session}: failed, {end['party']} {end['what']}")
+            self._of_jobs(f"{session}: failed, {end['party']} {end['what']}")
         return end

@@ -107,6 +107,35 @@ def test_a_round_that_was_booked_and_lost_is_booked_again_where_its_noise_is_new
     assert not direct.silos[0].latest().last.round < 3
 
 
+def late_in(round):
+    """The first silo is not heard in this round."""
+    return lambda task, asked, reply: None if (task, asked.round) == (0, round) else reply
+
+
+def test_another_sum_with_the_same_noise_is_booked_again(federation, tmp_path, monkeypatch):
+    """A silo that answers only after the crash makes another sum; with a seed, the noise is old."""
+    terms = agreed(federation, seed=3)
+    with monkeypatch.context() as patch:
+        after_booking(patch, 1)
+        with pytest.raises(Stop):
+            run(terms, federation, tmp_path, answered=late_in(1))
+    done, _ = run(terms, federation, tmp_path)
+    assert booked(tmp_path) == [0, 1, 1, 2] and done.guarantee.releases == 4
+
+
+def test_another_sum_with_the_same_noise_never_passes_the_agreed_epsilon(
+    federation, tmp_path, monkeypatch
+):
+    terms = agreed(federation, privacy=tacit.Privacy(epsilon=3.0), seed=3)
+    with monkeypatch.context() as patch:
+        after_booking(patch, 2)
+        with pytest.raises(Stop):
+            run(terms, federation, tmp_path, answered=late_in(2))
+    done, _ = run(terms, federation, tmp_path)
+    assert booked(tmp_path) == [0, 1, 2] and "would pass the budget" in done.simulation.stopped
+    assert done.guarantee.epsilon <= 3.0 and len(done.finished) == 4
+
+
 def test_a_lost_round_never_passes_the_agreed_epsilon(federation, tmp_path, monkeypatch):
     terms = agreed(federation, privacy=tacit.Privacy(epsilon=3.0))
     with monkeypatch.context() as patch:

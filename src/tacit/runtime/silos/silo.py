@@ -72,6 +72,7 @@ class Silo:
             check_terms(self.terms, request)
             work = self.work(request)
             reply: Reply = getattr(self, f"_{request.kind}")(work, request)
+            work.remember_answer()
             return reply
         except Refused as refusal:
             self._note(RequestRefused(request.kind, request.round, str(refusal)))

@@ -3,7 +3,9 @@
 The simulation that runs here is the one that runs on a single machine, with all other tasks' rows
 missing. Every step is saved together with what left the silo, in one file that is replaced at once:
 a request that comes again, after a crash on either side, is answered again with the same numbers,
-and is neither computed nor paid for twice.
+and is neither computed nor paid for twice. Steps are numbered, and a second file has the number of
+the last one that was answered from: if the first file is lost, or an older one, the run ends here,
+because other numbers would leave for the price of one.
 
 Outside the cohort of a round a silo does the very same, on the same rows from the same state, but
 keeps its state and sends random numbers: neither the time it takes nor the length of its answer
@@ -24,7 +26,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.files import make_folder, read_json, reading, replace
+from tacit.files import append, make_folder, read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, State
 from tacit.privacy import Everyone, Release
 from tacit.privacy.bounds import Bounded
@@ -39,9 +41,11 @@ from tacit.runtime.silos.messages import Request, padding, same_shape
 from tacit.runtime.silos.terms import Own, Terms
 from tacit.runtime.simulate import Public, Simulation
 from tacit.runtime.start import model_of
-from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused
+from tacit.runtime.store import CHECKPOINT, JOURNAL, REMEDY, check_unused, saved_notes
 
-RUN = "run.json"
+RUN, ANSWERED = "run.json", "answered.txt"
+LONGEST_STEP = 32
+"""Bytes in which the last line of that is."""
 BEGUN = {"key": int, "noise": float | int, "terms": str}
 """What that holds."""
 SCORES = 2
@@ -60,6 +64,8 @@ class Last(NamedTuple):
     """How often this silo was in a cohort so far."""
     handed: list[str]
     """Jobs of servers on shares that got something in this round."""
+    steps: int
+    """How many were saved so far, with this one."""
     tensors: Mapping[str, Tensor]
 
 
@@ -146,14 +152,43 @@ class Work:
 
     @property
     def last(self) -> Last:
-        found = self.simulation.store.reopen()
+        """Raises an error if an answer was given that is not in there."""
+        journal, found = self.simulation.store.journal, self.simulation.store.reopen()
         if found is None:
-            return Last(-1, "nothing", "", 0, [], {})
-        board, notes = found
-        with reading(self.simulation.store.journal, REMEDY):
-            said = notes["phase"], str(notes["asked"]), int(notes["times"])
-            handed = list(map(str, notes.get("handed", ())))
-        return Last(board.round, *said, handed, board.tensors)
+            last = Last(-1, "nothing", "", 0, [], 0, {})
+        else:
+            board, notes = found
+            with reading(journal, REMEDY):
+                said = notes["phase"], str(notes["asked"]), int(notes["times"])
+                handed = list(map(str, notes.get("handed", ())))
+                steps = int(notes.get("steps", 0))
+            last = Last(board.round, *said, handed, steps, board.tensors)
+        if last.steps < self._answered:
+            raise TacitError(
+                f"{journal} is gone, or an older copy, but {self.folder / ANSWERED} says that this "
+                f"silo answered from it; {REMEDY}"
+            )
+        return last
+
+    @property
+    def _answered(self) -> int:
+        """The step that was last answered from, as far as its file is whole."""
+        path = self.folder / ANSWERED
+        if not path.exists():
+            return 0
+        with reading(path, REMEDY), path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LONGEST_STEP))
+            *_, last, _ = (b"0\n" + file.read()).split(b"\n")
+        return int(last) if last.isdigit() else 0
+
+    def remember_answer(self) -> None:
+        """Before anything of the last step leaves: no other answer is ever given in its place.
+
+        A loss of power may take this line away. It is needed only where the journal is lost, too.
+        """
+        steps = (saved_notes(self.folder / CHECKPOINT) or {}).get("steps", 0)
+        if steps > self._answered:
+            append(self.folder / ANSWERED, f"{steps}\n")
 
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
@@ -191,9 +226,9 @@ class Work:
         guard.check_leaving(vector, size, bounded=self._account is not None)
         instead = padding(size)  # drawn in a cohort, too: it takes time
         if request.takes_part:
-            self._save(request, "trained", asked, states, vector, times)
+            self._save(request, "trained", asked, states, vector, last._replace(times=times))
             return vector, rows, False
-        self._save(request, "watched", asked, None, instead, times)
+        self._save(request, "watched", asked, None, instead, last._replace(times=times))
         return instead, rows, False
 
     def receive(self, request: Request) -> bool:
@@ -221,7 +256,7 @@ class Work:
         own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
         public = self._public(request, board)
         states = simulation.received(public, self._chosen, own, answer.unsqueeze(0))
-        self._save(request, "received", last.asked, states, last.tensors["sent"], last.times)
+        self._save(request, "received", last.asked, states, last.tensors["sent"], last)
 
     def finish(self, request: Request) -> bool:
         """Keep the last billboard, and take the method's own last step."""
@@ -237,7 +272,7 @@ class Work:
             public = self._public(request, simulation.shown_of(board))
             _, states = next(simulation.settled(public, self._chosen))
         sent = last.tensors.get("sent")
-        self._save(request, "finished", _name(request), states, sent, last.times)
+        self._save(request, "finished", _name(request), states, sent, last)
         return False
 
     def measured(self, scores: Tensor, *, takes_part: bool) -> Tensor:
@@ -259,11 +294,12 @@ class Work:
 
     def keep_handed(self, job: str) -> None:
         """Remember, where the round is, that this job is about to get something of it."""
-        found, handed = self.simulation.store.reopen(), self.last.handed
-        if found is not None and job not in handed:
+        found, last = self.simulation.store.reopen(), self.last
+        if found is not None and job not in last.handed:
             board, notes = found
+            more = {"handed": [*last.handed, job], "steps": last.steps + 1}
             self.simulation.store.put_back(self._chosen)
-            self.simulation.store.settle(board, notes | {"handed": [*handed, job]}, save=True)
+            self.simulation.store.settle(board, notes | more, save=True)
 
     @property
     def rows(self) -> int:
@@ -325,8 +361,9 @@ class Work:
         asked: str,
         states: State | None,
         sent: Tensor | None,
-        times: int,
+        last: Last,
     ) -> None:
+        """After the `last` step, which is not read once more."""
         store, board = self.simulation.store, self._kept_board(request)
         if states is None:
             store.put_back(self._chosen)
@@ -334,10 +371,11 @@ class Work:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
-        last, mark = self.last, self.simulation.channel.ledger.mark
+        mark = self.simulation.channel.ledger.mark
         handed = last.handed if last.round == request.round else []
-        notes = {"phase": phase, "asked": asked, "times": times, "ledger": mark}
-        store.settle(Board(kept, request.round), notes | {"handed": handed}, save=True)
+        notes = {"phase": phase, "asked": asked, "times": last.times, "ledger": mark}
+        more = {"handed": handed, "steps": last.steps + 1}
+        store.settle(Board(kept, request.round), notes | more, save=True)
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
         told = request.kind in ("train", "finish")
