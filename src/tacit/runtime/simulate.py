@@ -49,7 +49,8 @@ GPU_SHARE = 8
 CHUNK_COSTS = 1 << 17
 """A chunk costs as much as so many numbers, whatever it holds: every operation takes its time."""
 TRACED_GRADIENTS = 64
-"""A client step with more gradients takes long anyway, and tracing it would take longer."""
+"""A client step with more gradients takes long anyway, and tracing it would take longer; one that
+needs none is a few large operations."""
 TRACED_SIZE = 1 << 19
 """Larger models spend their time in their operations, not between them."""
 OnRound = Callable[[int, dict[str, Any]], None]
@@ -92,9 +93,9 @@ class Simulation:
         self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self.stopped: str | None = None
         # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
-        traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
+        traced = trace and 0 < method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
         self._at_most = None if trace else 1
-        self._activations = activations(model, federation, device)
+        self._activations = activations(model, federation, method, device)
         left = votes.rounds_after(rounds)
         self.stages = (*votes.stages, *method.stages(federation.kind, left))
         # What is published, and what a new task starts from, is fixed before any rows are seen.
