@@ -251,10 +251,11 @@ def test_scores_weigh_a_task_as_its_information_did():
         x = torch.from_numpy(np.column_stack([rng.normal(size=(count, 2)), np.ones(count)]))
         rows = x, x @ torch.ones(3).double(), torch.ones(count).double()
         scaled = torch.cat([torch.ones(2), torch.tensor([LOUD])]).double()
-        known = information(rows, [2], one.reshape(1, 1)) * scaled * scaled[:, None]
+        gram = x.T @ x
+        known = information(gram, [2], one.reshape(1, 1)) * scaled * scaled[:, None]
         weight = min(1.0, 20.0 / float(torch.linalg.vector_norm(flatten(known))))
         expected = weight * scaled * score(rows, [2], board["beta"], one.reshape(1, 1))
-        found = method._about_beta("regression", board, rows)
+        found = method._about_beta("regression", board, rows, gram)
         assert found.tolist() == pytest.approx(expected.tolist())
         assert (weight < 1) == (count == 600)
 

@@ -173,7 +173,7 @@ def test_the_last_step_of_every_sort_of_layer(network):
 @pytest.mark.parametrize("size", [1, 1 << 14, 1 << 17, 1 << 30])
 def test_chunks_of_several_sizes(size, monkeypatch):
     """One task at a time, a few, and all at once."""
-    monkeypatch.setattr(simulate, "CPU_CHUNK_BYTES", size)
+    monkeypatch.setattr("tacit.local.chunks.CPU_CHUNK_BYTES", size)
     setting = Setting(method("pmtl", None), last_step=False)
     assert noticed(*both("many rows more"), setting) == []
 

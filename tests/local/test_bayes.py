@@ -156,7 +156,9 @@ def test_a_constant_column_is_added_where_the_model_has_an_intercept():
     x = torch.arange(6.0).reshape(1, 3, 2)
     batches = Batches(x, torch.zeros(1, 3), torch.tensor([[0.5, 0.5, 0.0]]))
     wide, _, counts = design(batches, 3)
-    assert torch.equal(wide[:, -1], torch.ones(3).double())
+    assert torch.equal(wide[:, -1], counts)
+    assert torch.equal(wide[:2, :2], x[0, :2].double())
+    assert not wide[2].any()  # a row that does not count
     assert design(batches, 2)[0].shape == (3, 2)
     assert counts.tolist() == [1.0, 1.0, 0.0]
 

@@ -15,7 +15,8 @@ FACTORS, SLOPES, ALONE = (0.3, 1.0, 5.0), (0.0, 0.1, 1.0), (1.0, 20.0)
 @pytest.mark.parametrize(("n", "d", "effects"), [(40, 5, 1), (6, 20, 1), (30, 8, 3), (9, 12, 2)])
 def test_candidates_are_solved_as_if_each_were_the_only_one(n, d, effects):
     x, y, counts = rows(n, d, "regression")
-    counts[-2:] = 0.0  # rows that fill the task up
+    for side in (x, y, counts):
+        side[-2:] = 0.0  # rows that fill the task up
     draw = torch.Generator().manual_seed(0)
     mean, spread = torch.randn(d, generator=draw).double(), torch.rand(d, generator=draw).double()
     own = torch.randn(d, effects, generator=draw).double()

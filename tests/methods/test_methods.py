@@ -157,7 +157,6 @@ def test_vectorised_convolutions_equal_a_plain_loop():
 
 
 def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch):
-    from tacit.runtime import simulate
 
     federation = make_federation(kind="binary")
 
@@ -174,7 +173,7 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch):
         return run.simulation.personal(torch.arange(len(federation)))[0]
 
     together = models()
-    monkeypatch.setattr(simulate, "CPU_CHUNK_BYTES", 1)  # one task at a time
+    monkeypatch.setattr("tacit.local.chunks.CPU_CHUNK_BYTES", 1)  # one task at a time
     assert torch.allclose(models(), together, atol=1e-6)
 
 

@@ -66,6 +66,39 @@ def test_every_offered_pair_equals_dp_accounting(pair, noise, rounds):
     assert found.epsilon == pytest.approx(independent(pair, noise, rounds, 1e-3), abs=1e-6)
 
 
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_noise_for_everyone_is_that_of_the_grid_without_a_grid(neighbours, monkeypatch):
+    """Releases of different weights, calibrated in closed form, cost what dp-accounting says."""
+    weights = (0.3, 0.3, 0.2, 1.0, 0.8)
+    with monkeypatch.context() as patched:
+        patched.setattr(accounting, "_compose", None)
+        noise = noise_for(1.0, 1e-6, Everyone(), 5, neighbours, weights=weights)
+        found = spent({Release(Everyone(), noise / w): 1 for w in set(weights)}, 1e-6, neighbours)
+    assert found.accountant == "PLD"
+    accountant = PLDAccountant({"add-remove": ADD, "replace": REPLACE}[neighbours])
+    for weight in weights:
+        accountant.compose(dp.GaussianDpEvent(noise / weight))
+    assert accountant.get_epsilon(1e-6) == pytest.approx(1.0, abs=2e-4)  # noise is to 0.01 %
+    together = (sum(weight**2 for weight in weights) / noise**2) ** -0.5
+    exact = accounting._plain(together, 1e-6, neighbours)
+    on_the_grid = accounting._compose(
+        "PLD", frozenset([(Release(Everyone(), together), 1)]), 1e-6, neighbours
+    )
+    assert exact == pytest.approx(on_the_grid, abs=1e-6)
+    assert accountant.get_epsilon(1e-6) > exact - 1e-9
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.7, 6.5, 200.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-9])
+def test_a_plain_epsilon_is_never_below_the_true_one(noise, delta):
+    """δ at the ε that is printed, in 60 digits."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(60):
+        epsilon, z = mpmath.mpf(accounting._plain(noise, delta, "add-remove")), mpmath.mpf(noise)
+        missed = mpmath.exp(epsilon) * mpmath.ncdf(-epsilon * z - 1 / (2 * z))
+        assert mpmath.ncdf(1 / (2 * z) - epsilon * z) - missed <= delta
+
+
 PAPER = {  # data set: σ, γ, T, m (q = 100, δ = 1/m), then the four ε of docs/privacy.md
     "femnist": (0.02, 0.2, 1000, 205, (5.30, 4.61, 11.99, 20.45)),
     "stackoverflow": (0.01, 0.5, 600, 400, (15.16, 13.57, 33.99, 112.72)),

@@ -203,7 +203,7 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch, metho
         return quick(federation, method, cohort=0.8, attendance=Attendance(lost=0.3))
 
     together = finished()
-    monkeypatch.setattr(simulate, "CPU_CHUNK_BYTES", 1)  # one task at a time
+    monkeypatch.setattr("tacit.local.chunks.CPU_CHUNK_BYTES", 1)  # one task at a time
     apart = finished()
     assert apart.simulation.slots(6, ragged=False) == 1
     assert torch.allclose(personal(apart), personal(together), atol=1e-5)

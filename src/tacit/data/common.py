@@ -131,8 +131,9 @@ def _one_more(side: Tensor, rows: int) -> Tensor:
 def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:
     task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
     x = rows.x.clone()
+    span = slice(None) if columns == [*range(x.shape[1])] else columns  # a list is slow
     for some, own in zip(x.split(AT_ONCE), task.split(AT_ONCE), strict=True):
-        some[:, columns] = (some[:, columns].double() * factor[own] + offset[own]).to(x.dtype)
+        some[:, span] = factor[own].mul_(some[:, span]).add_(offset[own]).to(x.dtype)
     return replace(rows, x=x)
 
 

@@ -62,10 +62,12 @@ class Preprocessing:
         return torch.cat([self._scaled(some, task) for some, task in parts]).reshape(raw.shape)
 
     def _scaled(self, flat: Tensor, task: Tensor) -> Tensor:
-        flat, shift = flat.to(self.shift.dtype), _of_rows(self.shift, task)
-        fill = shift if self.fill is None else _of_rows(self.fill, task)
-        filled = torch.where(torch.isnan(flat), fill, flat)
-        return ((filled - shift) / _of_rows(self.scale, task)).float()
+        shift, scale = _of_rows(self.shift, task), _of_rows(self.scale, task)
+        filled = flat
+        if self.fill is not None:
+            filled = torch.where(flat.isnan(), _of_rows(self.fill, task), flat)
+        scaled = ((filled - shift) / scale).float()
+        return torch.where(flat.isnan(), 0.0, scaled) if self.fill is None else scaled
 
     def to_tensors(self) -> dict[str, Tensor]:
         """For safetensors; `from_tensors` turns it back."""

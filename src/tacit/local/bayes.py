@@ -31,15 +31,15 @@ STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01, 0.001, 0.0)
 def design(
     batches: Batches, size: int, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All rows of a task [n, size], the targets [n], which rows count.
+    """All rows of a task [n, size], the targets [n], which rows count; the others are zero.
 
     A model with one weight more than there are features has an intercept: a feature that is 1.
     """
     x, y, weight = batches.x[0], batches.y[0], batches.weight[0]
-    x = x.reshape(x.shape[0], -1).to(dtype)
+    counts, x = (weight > 0).to(dtype), x.reshape(x.shape[0], -1)
     if size > x.shape[1]:
         x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-    return x, y.to(dtype), (weight > 0).to(dtype)
+    return x * counts.unsqueeze(1), y.to(dtype) * counts, counts
 
 
 def posterior(

@@ -22,31 +22,39 @@ from tacit.local.bayes import KNOWN, evidence_of, logdet_of
 
 
 class Shared(NamedTuple):
-    """Vectors T [n, t] seen through V = I + s·zzᵀ, for each s."""
+    """Vectors T = [e, y, Z] of the rows, seen through V = I + s·XD²Xᵀ, for each s."""
 
     solved: Tensor
-    """[s, d, t]: zᵀV⁻¹T."""
+    """[s, d, t]: DXᵀV⁻¹T."""
     products: Tensor
     """[s, t, t]: TᵀV⁻¹T."""
     logdet: Tensor
     """[s]: of V."""
 
     @classmethod
-    def of(cls, z: Tensor, vectors: Tensor, strengths: Tensor) -> Shared:
-        """In as many dimensions as there are rows, or columns of z, whichever are fewer."""
-        n, d = z.shape
+    def of(cls, x: Tensor, spread: Tensor, vectors: Tensor, strengths: Tensor) -> Shared:
+        """In as many dimensions as there are rows, or columns of x, whichever are fewer."""
+        n, d = x.shape
         strength = strengths[:, None, None]
-        kernel, known = (z @ z.T, vectors) if n <= d else (z.T @ z, z.T @ vectors)
-        eye = torch.eye(len(kernel)).to(z)
-        factor = torch.linalg.cholesky_ex(eye + strength * kernel)[0]
-        known = known.expand(len(strengths), -1, -1)
-        half = torch.linalg.solve_triangular(factor, known, upper=False)
+        known, total = spread.unsqueeze(1) * (x.T @ vectors), vectors.T @ vectors
+        wide = x * spread if n <= d else x
+        kernel = wide @ wide.T if n <= d else (x.T @ x) * spread * spread.unsqueeze(1)
+        eye = torch.eye(len(kernel)).to(x)
+        factor = torch.linalg.cholesky_ex(torch.addcmul(eye, strength, kernel))[0]
+        side = (vectors if n <= d else known).expand(len(strengths), -1, -1)
+        half = torch.linalg.solve_triangular(factor, side, upper=False)
         solved = torch.linalg.solve_triangular(factor.mT, half, upper=True)
         products = half.mT @ half
         if n <= d:
-            return cls(z.T @ solved, products, logdet_of(factor))
-        left = vectors.T @ vectors - strength * products
-        return cls(solved, left, logdet_of(factor))
+            solved = wide.T @ solved
+        else:
+            products = total - strength * products
+        # Without slopes V is the identity: nothing is to be solved.
+        return cls(
+            torch.cat([known.unsqueeze(0), solved]),
+            torch.cat([total.unsqueeze(0), products]),
+            torch.cat([strengths.new_zeros(1), logdet_of(factor)]),
+        )
 
     def at(self, places: list[int]) -> Shared:
         """For some of the s."""
@@ -68,23 +76,22 @@ def beliefs(
     """Weights [f·s + t, d] and logarithms of the evidence, of all candidates.
 
     B are the `effects` [d, r], D is the `spread` [d]. σ² is about `variance`, which is worth
-    `KNOWN` rows, and `alone_rows` to a task by itself.
+    `KNOWN` rows, and `alone_rows` to a task by itself. Rows that do not count are zero.
     """
     x, y, counts = rows
-    x, y = x * counts.unsqueeze(1), y * counts
     error = y - x @ mean
-    strengths = sorted({*slopes, *alone})
+    strengths = [0.0, *sorted({*slopes, *alone} - {0.0})]
     vectors = torch.cat([error.unsqueeze(1), y.unsqueeze(1), x @ effects], dim=1)
-    grids = (strengths, factors, slopes, alone)
+    grids = (strengths[1:], factors, slopes, alone)
     every, factor, slope, strength = (
         torch.tensor(each, dtype=x.dtype, device=x.device) for each in grids
     )
-    shared = Shared.of(x * spread, vectors, every)
+    shared = Shared.of(x, spread, vectors, every)
 
     solved, products, logdet = shared.at([strengths.index(each) for each in slopes])
     u, quad, more = _effects(products, factor)
-    seen = solved[:, :, 0] - (solved[:, :, 2:] * u.unsqueeze(-2)).sum(-1)
-    w = mean + (effects * u.unsqueeze(-2)).sum(-1) + spread * slope.unsqueeze(1) * seen
+    seen = solved[:, :, 0] - (solved[:, :, 2:] @ u.unsqueeze(-1)).squeeze(-1)
+    w = mean + u @ effects.T + spread * slope.unsqueeze(1) * seen
     total = (error * error).sum()
     evidence = evidence_of(logdet + more, quad, total, counts, KNOWN, variance)
 

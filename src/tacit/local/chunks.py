@@ -35,6 +35,10 @@ NARROW = 16
 """Tasks with fewer rows are filled up to so many."""
 WIDTHS = 2
 """How many different widths a ragged cohort is taken to have."""
+CPU_CHUNK_BYTES = 32 << 20
+"""Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
+GPU_SHARE = 8
+"""One chunk takes this part of a GPU's memory: of all of it, not of what other data leave free."""
 
 
 class Chunk(NamedTuple):
@@ -43,6 +47,13 @@ class Chunk(NamedTuple):
     tasks: Tensor
     filled: Tensor
     width: int
+
+
+def chunk_bytes(device: torch.device) -> int:
+    """Working memory of one chunk: a property of the machine, never of the data."""
+    if device.type != "cuda":
+        return CPU_CHUNK_BYTES
+    return torch.cuda.get_device_properties(device).total_memory // GPU_SHARE
 
 
 def widths_of(counts: Tensor) -> Tensor:

@@ -208,10 +208,11 @@ class FlatModel:
         ]
         return parts[0], parts[1]
 
-    def check(self, x: Tensor, y: Tensor, outputs: int) -> int:
+    def check(self, x: Tensor, y: Tensor, outputs: int, *, trained: bool = True) -> int:
         """Try two tasks at once before work starts; returns how many activations a row has.
 
         A layer that cannot be vectorised, or an output of the wrong shape, is refused by name.
+        Where no method takes gradients (`trained`), they are not tried.
         """
         entered: list[str] = []
         numbers = [0]
@@ -230,8 +231,9 @@ class FlatModel:
                 _unflatten(self._buffers, buffers.clone()),
             )
             with own_chance(torch.zeros((), dtype=torch.int64, device=x.device)):
-                self._check_shape(self._call(self._training, named, kept, rows), y, outputs)
-                return self.gradient(w, buffers, rows, y, weight)[0]
+                output = self._call(self._training, named, kept, rows)
+                self._check_shape(output, y, outputs)
+                return self.gradient(w, buffers, rows, y, weight)[0] if trained else output
 
         try:
             stacked = self.start.expand(2, -1), self.buffers.expand(2, -1).clone()
@@ -249,7 +251,7 @@ class FlatModel:
             for handle in handles:
                 handle.remove()
         # Hooks fire for the shape check and again for the gradient, each on `len(x)` rows.
-        return numbers[0] // max(2 * len(x), 1)
+        return numbers[0] // max((1 + trained) * len(x), 1)
 
     def _check_shape(self, output: Tensor, y: Tensor, outputs: int) -> None:
         flat, pixels = self.kind in ONE_OUTPUT, self.kind == "segmentation"

@@ -95,15 +95,14 @@ def said(
     Residuals count as at most `limit` standard deviations.
     """
     x, y, counts = rows
-    x, y = x * counts.unsqueeze(1), y * counts
-    z = x[:, own] @ root
     if kind == "regression":
-        error = _limited(y - x @ beta, z, rest, limit)
-        found = _squared(x, error, counts, z, rest, correction, evenly)
-    else:
-        each = beta.reshape(-1, x.shape[1])
-        coded = FAMILIES[kind].coded(rows[1], len(each)) * counts.unsqueeze(1)
-        found = _integrated(FAMILIES[kind], x, coded, counts, z, x @ each.T)
+        gram = x.T @ x
+        told = variances(rows, gram, own, beta, root, rest, correction, evenly=evenly, limit=limit)
+        effects = own_effects(kind, rows, own, beta, root, rest, limit=limit)
+        return Said(information(gram, own, root), score(rows, own, beta, root), *told, effects)
+    each = beta.reshape(-1, x.shape[1])
+    coded = FAMILIES[kind].coded(y, len(each)) * counts.unsqueeze(1)
+    found = _integrated(FAMILIES[kind], x, coded, counts, x[:, own] @ root, x @ each.T)
     return found._replace(own=(found.own.reshape(-1, len(own)) @ root.T).reshape(-1))
 
 
@@ -120,9 +119,9 @@ def own_effects(
     """The expected own effects b [r] alone: of what is `said`, all that a task keeps to itself."""
     if kind != "regression":
         return said(kind, rows, own, beta, root, rest, torch.zeros_like(beta)).own
-    x, y, counts = rows
-    z = (x[:, own] * counts.unsqueeze(1)) @ root
-    error = _limited((y - x @ beta) * counts, z, rest, limit)
+    x, y, _ = rows
+    z = x[:, own] @ root
+    error = _limited(y - x @ beta, z, rest, limit)
     return root @ (z.T @ _whitened(error, z))
 
 
@@ -136,23 +135,20 @@ def score(
     rows: tuple[Tensor, Tensor, Tensor], own: list[int], beta: Tensor, root: Tensor
 ) -> Tensor:
     """XᵀV⁻¹(y − Xβ) [d] alone of what is `said` in a regression: it needs least work."""
-    x, y, counts = rows
-    x, y = x * counts.unsqueeze(1), y * counts
-    return x.T @ _whitened(y - x @ beta, x[:, own] @ root)
+    x, y, _ = rows
+    return _whitened(y - x @ beta, x[:, own] @ root) @ x
 
 
-def information(rows: tuple[Tensor, Tensor, Tensor], own: list[int], root: Tensor) -> Tensor:
-    """XᵀV⁻¹X [d, d] alone, likewise."""
-    x, _, counts = rows
-    x = x * counts.unsqueeze(1)
-    return _information(x, x[:, own] @ root)[0]
+def information(gram: Tensor, own: list[int], root: Tensor) -> Tensor:
+    """XᵀV⁻¹X [d, d] alone, likewise, from XᵀX."""
+    cross, middle = _crossed(gram, own, root)
+    return gram - cross.T @ (middle @ cross)
 
 
-def _information(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """XᵀV⁻¹X, ZᵀV⁻¹X and (I + ZᵀZ)⁻¹."""
-    cross, middle = z.T @ x, torch.linalg.inv(torch.eye(z.shape[1]).to(z) + z.T @ z)
-    across = middle @ cross
-    return x.T @ x - cross.T @ across, across, middle
+def _crossed(gram: Tensor, own: list[int], root: Tensor) -> tuple[Tensor, Tensor]:
+    """ZᵀX and (I + ZᵀZ)⁻¹."""
+    cross = root.T @ gram[own]
+    return cross, torch.linalg.inv(torch.eye(len(own)).to(cross) + cross[:, own] @ root)
 
 
 def _whitened(error: Tensor, z: Tensor) -> Tensor:
@@ -161,17 +157,27 @@ def _whitened(error: Tensor, z: Tensor) -> Tensor:
     return error - z @ (torch.linalg.inv(eye + z.T @ z) @ (z.T @ error))
 
 
-def _squared(
-    x: Tensor, error: Tensor, counts: Tensor, z: Tensor, rest: Tensor, correction: Tensor,
-    evenly: bool,
-) -> Said:  # fmt: skip
-    effects = z.shape[1]
-    eye, shapes = torch.eye(effects).to(z), basis(effects).to(z)
-    known, across, middle = _information(x, z)
-    known_twice = known - across.T @ across  # XᵀV⁻²X
-    white = _whitened(error, z)
+def variances(
+    rows: tuple[Tensor, Tensor, Tensor],
+    gram: Tensor,
+    own: list[int],
+    beta: Tensor,
+    root: Tensor,
+    rest: Tensor,
+    correction: Tensor,
+    *,
+    evenly: bool = False,
+    limit: float = math.inf,
+) -> tuple[Tensor, Tensor]:
+    """A [t, t] and q [t] alone of what is `said` in a regression; `gram` is XᵀX."""
+    x, y, counts = rows
+    z = x[:, own] @ root
+    shapes = basis(len(own)).to(z)
+    cross, middle = _crossed(gram, own, root)
+    across = middle @ cross  # ZᵀV⁻¹X
+    white = _whitened(_limited(y - x @ beta, z, rest, limit), z)
     toward = z.T @ white
-    about = eye - middle  # ZᵀV⁻¹Z: how much of v the rows tell
+    about = torch.eye(len(own)).to(z) - middle  # ZᵀV⁻¹Z: how much of v the rows tell
     twice = middle @ about  # ZᵀV⁻²Z
     trace = counts.sum() - 2 * about.trace() + (about @ about).trace()  # of V⁻²
     side = torch.einsum("ab,iba->i", twice, shapes)
@@ -179,11 +185,13 @@ def _squared(
     corner = torch.einsum("ab,ibc,cd,jda->ij", about, shapes, about, shapes)
     top = torch.cat([corner, side.unsqueeze(1)], dim=1)
     last = torch.cat([side, trace.reshape(1)]) * weight
-    seen = toward.outer(toward) / rest + across @ correction @ across.T
-    squares = white @ white / rest + (correction * known_twice).sum()
+    moved = across @ correction
+    seen = toward.outer(toward) / rest + moved @ across.T
+    # The correction times XᵀV⁻²X = XᵀX − XᵀZ·ZᵀV⁻¹X − XᵀV⁻¹Z·ZᵀV⁻¹X.
+    added = (correction * gram).sum() - (moved * (cross + across)).sum()
+    squares = white @ white / rest + added
     moments = torch.cat([torch.einsum("ab,iba->i", seen, shapes), (weight * squares).reshape(1)])
-    equations = torch.cat([top, last.unsqueeze(0)])
-    return Said(known, x.T @ white, equations, moments, toward)
+    return torch.cat([top, last.unsqueeze(0)]), moments
 
 
 def _integrated(

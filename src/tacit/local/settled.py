@@ -37,7 +37,7 @@ def settled(
     """
     x, _, counts = rows = _without_outliers(kind, rows, beta, rest)
     # A column whose unit is too small must not look like one with large slopes.
-    squares = (x * x * counts.unsqueeze(1)).sum(0) / counts.sum().clamp(min=1.0)
+    squares = (x * x).sum(0) / counts.sum().clamp(min=1.0)
     each = 1 / (1 + squares)
     spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
     slopes, chances = zip(*OWN_SLOPES, strict=True)
@@ -79,7 +79,8 @@ def _without_outliers(
     middle = _median(error, counts)
     usual = 1.4826 * _median((error - middle).abs(), counts)
     most = FAR * torch.maximum(torch.sqrt(rest), usual)
-    return x, y - error + middle + torch.clamp(error - middle, -most, most), counts
+    near = y - error + middle + torch.clamp(error - middle, -most, most)
+    return x, near * counts, counts
 
 
 def _median(values: Tensor, counts: Tensor) -> Tensor:

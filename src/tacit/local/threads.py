@@ -2,18 +2,24 @@
 
 Small operations gain nothing from a second thread, and on a shared machine they lose: every one
 waits for the slowest thread, which another program may be keeping from its core (measured with a
-linear model on two busy cores: twenty times slower with two threads than with one).
+linear model on two busy cores: twenty times slower with two threads than with one). Steps of a few
+large operations run side by side instead, each on one thread: they wait for nobody.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 
 from tacit.local.chunks import SLOTS
 
+T = TypeVar("T")
+R = TypeVar("R")
 WORTH_SHARING = 1 << 20
 """Numbers in flight from which on threads share the work."""
 
@@ -36,3 +42,21 @@ def threads_for(numbers: int, slots: int = 1) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def side_by_side(work: Callable[[T], R], items: Iterable[T], abreast: int) -> Iterator[R]:
+    """`work` of every item in their order, so many at a time, each on a thread of its own.
+
+    It must not write anywhere that the work of another item does.
+    """
+    if abreast == 1:
+        yield from map(work, items)
+        return
+    begun: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(abreast, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for item in items:
+            begun.append(pool.submit(work, item))
+            if len(begun) > abreast:  # results wait for who asked, but not many of them
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.func import vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from tacit.local.record import Layout, recorded
 from tacit.local.replay import Replay
 
 
@@ -96,7 +96,7 @@ def _traced(
         shape.append(out_spec)
         return results
 
-    graph = make_fx(on_leaves)(*map(_blank, flat))
+    graph = recorded(on_leaves, [_blank(value) for value in flat])
     _simplify(graph)
     return graph, shape[-1]
 
@@ -165,6 +165,5 @@ def _all_ones(node: fx.Node) -> bool:
     return node.target is aten.ones_like.default
 
 
-def _layout(node: fx.Node) -> Any:
-    meta = node.meta.get("tensor_meta")
-    return None if meta is None else (meta.shape, meta.stride, meta.dtype)
+def _layout(node: fx.Node) -> Layout | None:
+    return node.meta.get("layout")

@@ -116,7 +116,7 @@ class Method(ABC):
 
     @property
     def gradients(self) -> int:
-        """Gradients a task computes per round; decides whether tracing the client step pays."""
+        """Gradients of the model that a task takes per round: whether tracing its step pays."""
         return self.steps
 
     @abstractmethod

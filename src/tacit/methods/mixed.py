@@ -53,7 +53,7 @@ from tacit.local import lengths
 from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import Said, basis, information, level, own_effects, said, score
+from tacit.local.mixed import basis, information, level, own_effects, said, score, variances
 from tacit.local.settled import settled
 from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod, as_parameters, differences
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from tacit.federation import Federation, Kind
     from tacit.privacy import Privacy
 
+Rows = tuple[Tensor, Tensor, Tensor]
 START, SLOPES = 1.0, 0.1
 """Variance of own intercepts and slopes over σ² that everybody begins with."""
 LOUD = 3.0
@@ -243,14 +244,15 @@ class Mixed(LinearMethod):
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
         rows = design(batches, len(board["beta"]) // self.outputs)
-        main = self._about_beta(model.kind, board, rows)
+        # XᵀX, with which all begins that a regression says
+        gram = rows[0].T @ rows[0] if model.kind == "regression" else rows[0][:0]
+        main = self._about_beta(model.kind, board, rows, gram)
         if board.stage == "lengths":
             length = torch.linalg.vector_norm(main) if self.whole else main[0]
             return state, lengths.votes(length, level(model.kind, rows, self.outputs))
         moments = main[:0]
         if self._tells_variances(model.kind, board.stage):
-            about = self._said(model.kind, board, rows, "")
-            moments = torch.cat([about.equations.reshape(-1), about.moments])
+            moments = self._about_variances(model.kind, board, rows, gram)
         parts = self._parts(board, len(moments))
         values = torch.cat([main, moments]).split([part.size for part in parts])
         return state, torch.cat([self._short(*pair) for pair in zip(values, parts, strict=True)])
@@ -275,14 +277,14 @@ class Mixed(LinearMethod):
             return parts
         return [part._replace(unit=torch.ones_like(part.unit), share=1.0) for part in parts]
 
-    def _about_beta(self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    def _about_beta(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
         """Information and score, or the score alone, with the variances that H is released with."""
         if self.exact or kind != "regression":
-            told = self._said(kind, board, rows, "working ")
+            told = said(kind, rows, *self._parameters(board, "working "), evenly=not self.exact)
             known, found = told.information, told.score
         else:
             own, root = self.own(len(board["beta"])), board["working root"]
-            known, found = information(rows, own, root), score(rows, own, board["beta"], root)
+            known, found = information(gram, own, root), score(rows, own, board["beta"], root)
         loud = self.loud(board["beta"])
         known, found = known * loud * loud.unsqueeze(1), loud * found
         known = flatten(known) if self.whole else known.trace().reshape(1)
@@ -292,16 +294,23 @@ class Mixed(LinearMethod):
         # in scores than in the information.
         return found * (board["length"] / torch.linalg.vector_norm(known)).clamp(max=1.0)
 
-    def _said(
-        self, kind: Kind, board: Board, rows: tuple[Tensor, Tensor, Tensor], which: str
-    ) -> Said:
+    def _about_variances(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+        """Equations and moments, at the variances that are believed by now."""
+        at, evenly = self._parameters(board, ""), not self.exact
+        if kind == "regression":
+            limit = math.inf if self.exact else OUTLYING
+            told = variances(rows, gram, *at, evenly=evenly, limit=limit)
+        else:
+            told = said(kind, rows, *at, evenly=evenly)[2:4]
+        return torch.cat([side.reshape(-1) for side in told])
+
+    def _parameters(
+        self, board: Board, which: str
+    ) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
+        """The columns of z, β, L, σ² and the correction."""
         own = self.own(len(board["beta"]) // self.outputs)
-        root, rest = board[f"{which}root"], board[f"{which}rest"]
-        limit = OUTLYING if which == "" and not self.exact else math.inf
-        return said(
-            kind, rows, own, board["beta"], root, rest, board["correction"],
-            evenly=not self.exact, limit=limit,
-        )  # fmt: skip
+        variances = board[f"{which}root"], board[f"{which}rest"]
+        return own, board["beta"], *variances, board["correction"]
 
     def _tells_variances(self, kind: Kind, stage: str) -> bool:
         """While β is zero, residuals hold all that β explains: too much to be told apart."""

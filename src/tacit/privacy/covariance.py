@@ -46,7 +46,8 @@ def flatten(matrix: Tensor) -> Tensor:
     """Symmetric [..., d, d] to [..., d(d+1)/2] with the same norm; what is below is not read."""
     d = matrix.shape[-1]
     rows, columns = torch.triu_indices(d, d, device=matrix.device)
-    return matrix[..., rows, columns] * _weights(d, matrix)
+    place = (rows * d + columns).expand(*matrix.shape[:-2], -1)
+    return matrix.flatten(-2).gather(-1, place) * _weights(d, matrix)
 
 
 def unflatten(vector: Tensor, d: int) -> Tensor:

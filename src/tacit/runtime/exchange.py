@@ -13,12 +13,12 @@ from torch import Tensor
 from tacit.exchange import Answer, Uploads, mixed, reveals
 from tacit.federation import Federation
 from tacit.local.batches import Batches, all_rows
-from tacit.local.chunks import widths_of
+from tacit.local.chunks import chunk_bytes, widths_of
 from tacit.local.together import Together
 from tacit.methods.base import Board, State
 from tacit.methods.exchange import ExchangeMethod
 from tacit.runtime.attendance import Attendance
-from tacit.runtime.simulate import Public, Simulation, chunk_bytes
+from tacit.runtime.simulate import Public, Simulation
 
 CURATOR = "curator."
 """Names of what the curator remembers begin so in a checkpoint."""

@@ -26,10 +26,12 @@ def first_board(method: Method, model: FlatModel, relation: Relation | None) -> 
     return method.board(model)
 
 
-def activations(model: FlatModel, federation: Federation, device: torch.device) -> int:
+def activations(
+    model: FlatModel, federation: Federation, method: Method, device: torch.device
+) -> int:
     """Try the model on blank rows; how many numbers a row has in work."""
     few, y = _blank_rows(federation, device)
-    return model.check(few, y, federation.outputs)
+    return model.check(few, y, federation.outputs, trained=method.gradients > 0)
 
 
 def contribution(simulation: Simulation, stage: str) -> int:

@@ -21,10 +21,10 @@ from tacit import metrics
 from tacit.federation import Federation, Part, Rows
 from tacit.files import reading
 from tacit.local.batches import Batches, all_rows, draw
-from tacit.local.chunks import SLOTS, Chunk, chunks, slots_for, widths_of
+from tacit.local.chunks import SLOTS, Chunk, chunk_bytes, chunks, slots_for, widths_of
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
-from tacit.local.threads import threads_for
+from tacit.local.threads import side_by_side, threads_for
 from tacit.local.together import Together, fixed
 from tacit.methods.base import BillboardMethod, Board, Method, OnBillboard, RelatedMethod, State
 from tacit.methods.server import Server, shortened
@@ -42,14 +42,11 @@ CURVE_POINTS = 20
 CURVE_TASKS = 1000
 """The learning curve is drawn from at most so many tasks: looking must not cost more than doing."""
 SAVE_EVERY_SECONDS = 1.0
-CPU_CHUNK_BYTES = 32 << 20
-"""Working memory of one chunk of tasks; small chunks stay near the cache and are also faster."""
-GPU_SHARE = 8
-"""One chunk takes this part of a GPU's memory: of all of it, not of what other data leave free."""
 CHUNK_COSTS = 1 << 17
 """A chunk costs as much as so many numbers, whatever it holds: every operation takes its time."""
 TRACED_GRADIENTS = 64
-"""A client step with more gradients takes long anyway, and tracing it would take longer."""
+"""A client step with more gradients takes long anyway, and tracing it would take longer; one that
+needs none is a few large operations."""
 TRACED_SIZE = 1 << 19
 """Larger models spend their time in their operations, not between them."""
 OnRound = Callable[[int, dict[str, Any]], None]
@@ -92,9 +89,11 @@ class Simulation:
         self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self.stopped: str | None = None
         # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
-        traced = trace and method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
+        traced = trace and 0 < method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
         self._at_most = None if trace else 1
-        self._activations = activations(model, federation, device)
+        solves = device.type == "cpu" and not method.gradients
+        self._abreast = torch.get_num_threads() if solves else 1
+        self._activations = activations(model, federation, method, device)
         left = votes.rounds_after(rounds)
         self.stages = (*votes.stages, *method.stages(federation.kind, left))
         # What is published, and what a new task starts from, is fixed before any rows are seen.
@@ -186,13 +185,15 @@ class Simulation:
             ("settle", self.method), Together(self._settled, trace=False)
         )
         train = self.federation.train
-        for chunk in self.chunks(tasks, train, None):
+
+        def step(chunk: Chunk) -> tuple[Tensor, State]:
             some, places = chunk.filled, self._places[chunk.filled]
             with threads_for(self.in_flight(chunk), len(some)):
                 before = self.store.take(some, self._newcomers(public, places))
                 after = settle(public, (before, all_rows(train, some, chunk.width), places))
-                after, _ = self._sound(chunk, before, after)
-            yield chunk.tasks, self._first(chunk, after)
+                return chunk.tasks, self._first(chunk, self._sound(chunk, before, after)[0])
+
+        yield from side_by_side(step, self.chunks(tasks, train, None), self._abreast)
 
     @property
     def careful(self) -> bool:
@@ -300,7 +301,8 @@ class Simulation:
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         clients = self._clients[self.stage_at(board.round)]
         voting = self.stage_at(board.round) in self._votes.stages
-        for chunk in self.chunks(cohort, train, 1 if voting else method.rows):
+
+        def step(chunk: Chunk) -> tuple[Chunk, State, Tensor]:
             some = chunk.filled
             with threads_for(self.in_flight(chunk), len(some)):
                 if voting:
@@ -315,7 +317,10 @@ class Simulation:
                 states = self.store.take(some, self._newcomers(public, places))
                 after, sent = clients(public, (states, batches, places, holds, own))
                 after, sent = self._sound(chunk, states, after, sent)
-            yield chunk, self._first(chunk, after), sent
+                return chunk, self._first(chunk, after), sent
+
+        each = self.chunks(cohort, train, 1 if voting else method.rows)
+        yield from side_by_side(step, each, self._abreast)
 
     def _sound(
         self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
@@ -491,10 +496,3 @@ class Simulation:
                 "epsilon": epsilon(self.channel.ledger.before(self.board.round)),
             }
         )
-
-
-def chunk_bytes(device: torch.device) -> int:
-    """Working memory of one chunk: a property of the machine, never of the data."""
-    if device.type != "cuda":
-        return CPU_CHUNK_BYTES
-    return torch.cuda.get_device_properties(device).total_memory // GPU_SHARE
