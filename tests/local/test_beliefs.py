@@ -23,7 +23,7 @@ def test_candidates_are_solved_as_if_each_were_the_only_one(n, d, effects):
     variance = torch.tensor(0.7).double()
     weights, evidence = beliefs(
         (x, y, counts), mean, own, spread, variance,
-        factors=FACTORS, slopes=SLOPES, alone=ALONE, alone_rows=0.5,
+        factors=FACTORS, slopes=SLOPES, alone=ALONE,
     )  # fmt: skip
     expected = []
     for factor in FACTORS:
@@ -32,7 +32,7 @@ def test_candidates_are_solved_as_if_each_were_the_only_one(n, d, effects):
             expected.append(solve("regression", (x, y, counts), mean, root, variance))
     for strength in ALONE:
         root = strength**0.5 * torch.diag(spread)
-        expected.append(solve("regression", (x, y, counts), mean * 0, root, variance, 0.5))
+        expected.append(solve("regression", (x, y, counts), mean * 0, root, variance))
     assert len(weights) == len(evidence) == len(expected)
     for found, speaks, (w, logarithm) in zip(weights, evidence, expected, strict=True):
         assert torch.allclose(found, w, atol=1e-9)

@@ -22,8 +22,8 @@ from tacit.federation import Kind
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
-KNOWN = 5.0
-"""How many rows a published residual variance is worth to a task."""
+KNOWN = 0.5
+"""How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01, 0.001, 0.0)
 """Newton may overshoot where classes are separable or counts large: the best length is taken."""
 

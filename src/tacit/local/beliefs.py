@@ -71,12 +71,11 @@ def beliefs(
     factors: tuple[float, ...],
     slopes: tuple[float, ...],
     alone: tuple[float, ...],
-    alone_rows: float,
 ) -> tuple[Tensor, Tensor]:
     """Weights [f·s + t, d] and logarithms of the evidence, of all candidates.
 
     B are the `effects` [d, r], D is the `spread` [d]. σ² is about `variance`, which is worth
-    `KNOWN` rows, and `alone_rows` to a task by itself. Rows that do not count are zero.
+    `KNOWN` rows. Rows that do not count are zero.
     """
     x, y, counts = rows
     error = y - x @ mean
@@ -98,7 +97,7 @@ def beliefs(
     solved, products, logdet = shared.at([strengths.index(each) for each in alone])
     by_itself = spread * strength.unsqueeze(1) * solved[:, :, 1]
     quad, total = products[:, 1, 1], (y * y).sum()
-    for_itself = evidence_of(logdet, quad, total, counts, alone_rows, variance)
+    for_itself = evidence_of(logdet, quad, total, counts, KNOWN, variance)
     return torch.cat([w.flatten(0, 1), by_itself]), torch.cat([evidence.flatten(), for_itself])
 
 

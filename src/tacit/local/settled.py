@@ -19,16 +19,21 @@ FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
 OWN_SLOPES = ((0.0, 0.4), (0.1, 0.25), (1.0, 0.2), (10.0, 0.15))
 """What own slopes in all columns may explain, over σ², and the chance that it is so much."""
-OWN_VARIANCE = 0.5
-"""How many rows the published σ² is worth to such a model."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
+MOST, MOST_ARE_WITHIN = 0.8, 1.2816
+"""So many of a bell's rows are within so many standard deviations."""
 FAR = 5.0
 """Residuals are bounded by so many standard deviations: rows far out also tell most of slopes."""
 
 
 def settled(
-    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], beta: Tensor, own: Tensor, rest: Tensor
+    kind: Kind,
+    rows: tuple[Tensor, Tensor, Tensor],
+    beta: Tensor,
+    own: Tensor,
+    rest: Tensor,
+    by_itself: float = BY_ITSELF,
 ) -> Tensor:
     """The mean of what a task may believe, each as likely as its own rows say.
 
@@ -42,12 +47,12 @@ def settled(
     spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
     slopes, chances = zip(*OWN_SLOPES, strict=True)
     beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
-    by_itself = torch.full((len(ALONE),), BY_ITSELF / len(ALONE), dtype=beta.dtype).log()
-    likely = torch.cat([beside.flatten(), by_itself]).to(beta)
+    alone = torch.full((len(ALONE),), by_itself / len(ALONE), dtype=beta.dtype).log()
+    likely = torch.cat([beside.flatten() + math.log1p(-by_itself), alone]).to(beta)
     if kind == "regression":
         weights, evidence = beliefs(
             rows, beta, own, spread, rest,
-            factors=FACTORS, slopes=slopes, alone=ALONE, alone_rows=OWN_VARIANCE,
+            factors=FACTORS, slopes=slopes, alone=ALONE,
         )  # fmt: skip
         return average(weights, evidence + likely)
     eye, found = torch.diag(spread), []
@@ -59,7 +64,7 @@ def settled(
     zero = torch.zeros_like(beta)
     for strength in ALONE:
         root = math.sqrt(strength) * eye
-        found.append(solve(kind, rows, zero, root, rest, OWN_VARIANCE))
+        found.append(solve(kind, rows, zero, root, rest))
     weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
     return average(weights, evidence + likely)
 
@@ -76,15 +81,15 @@ def _without_outliers(
     if kind != "regression":
         return rows
     error = y - x @ beta
-    middle = _median(error, counts)
-    usual = 1.4826 * _median((error - middle).abs(), counts)
+    middle = _quantile(error, counts, 0.5)
+    usual = _quantile((error - middle).abs(), counts, MOST) / MOST_ARE_WITHIN
     most = FAR * torch.maximum(torch.sqrt(rest), usual)
     near = y - error + middle + torch.clamp(error - middle, -most, most)
     return x, near * counts, counts
 
 
-def _median(values: Tensor, counts: Tensor) -> Tensor:
+def _quantile(values: Tensor, counts: Tensor, share: float) -> Tensor:
     """Of the rows that count; zero where none does."""
     ordered = torch.where(counts > 0, values, torch.inf).sort().values
-    half = ((counts.sum().long() - 1).clamp(min=0) // 2).reshape(1)
-    return torch.nan_to_num(ordered.gather(0, half), posinf=0.0)
+    place = (share * (counts.sum() - 1).clamp(min=0.0)).long().reshape(1)
+    return torch.nan_to_num(ordered.gather(0, place), posinf=0.0)

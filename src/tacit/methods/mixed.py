@@ -54,7 +54,7 @@ from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
 from tacit.local.mixed import basis, information, level, own_effects, said, score, variances
-from tacit.local.settled import settled
+from tacit.local.settled import BY_ITSELF, settled
 from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod, as_parameters, differences
 from tacit.methods.posterior import FLAT, PRIORS, believable, shrunk
@@ -69,8 +69,8 @@ START, SLOPES = 1.0, 0.1
 """Variance of own intercepts and slopes over σ² that everybody begins with."""
 LOUD = 3.0
 """The intercept is sent as a column of so many, because own intercepts leave little of its one."""
-RESIDUAL = 0.5
-"""σ² that everybody begins with, where the target has variance 1."""
+RESIDUAL, MOST_RESIDUAL = 0.5, 1.0
+"""σ² that everybody begins with, where the target has variance 1, and the largest."""
 MOST_COEFFICIENTS = 200
 """Of all classes together: the information about them is a matrix of their square."""
 LONGER = 1.0
@@ -92,6 +92,8 @@ AT_ONE = 6.5
 """The noise of a release at ε = 1, about, in clips."""
 VOTES_DROWN, MATRIX_DROWNS = 0.25, 0.7
 """With more noise than this (in a share of votes, in all of H) votes or a matrix are not tried."""
+DROWNED = 0.99
+"""The chance of a model of its own, where not even units could be told."""
 TRACE_SHARE = 0.15
 """Part of a release for the trace of H, where that stands for all of it."""
 UNLIKE = 0.15
@@ -468,7 +470,8 @@ class Mixed(LinearMethod):
         root = board["root"] @ torch.linalg.cholesky(relative) / rest.sqrt()
         kept = {"root": board["root"], "rest": board["rest"], "told": told, "blur": blur}
         kept = {f"variances {name}": value for name, value in kept.items()}
-        return kept | {"root": root, "rest": board["rest"] * rest}
+        rest = (board["rest"] * rest).clamp(max=math.inf if self.exact else MOST_RESIDUAL)
+        return kept | {"root": root, "rest": rest}
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
         beta = board["beta"]
@@ -482,7 +485,8 @@ class Mixed(LinearMethod):
         w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
         judged = not self.exact if self.judged is None else self.judged
         if judged:
-            w = settled(model.kind, rows, beta, columns.T @ board["root"], board["rest"])
+            told = beta, columns.T @ board["root"], board["rest"]
+            w = settled(model.kind, rows, *told, DROWNED if self.units == "none" else BY_ITSELF)
         w = as_parameters(w, self.outputs)
         return state | {"w": w.to(state["w"].dtype), "own": own.to(state["own"].dtype)}
 
