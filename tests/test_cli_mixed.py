@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.cli import app
-from tacit.runtime.simulate import Simulation
+from tacit.engine.simulate import Simulation
 from tests.test_cli import fail, runner, succeed
 
 

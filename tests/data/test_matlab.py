@@ -8,9 +8,9 @@ import torch
 from scipy.io import loadmat, savemat
 
 from tacit.data import load
-from tacit.data.school import FEATURES
+from tacit.data.federation import PARTS
+from tacit.data.sets.school import FEATURES
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SIZES = (10, 21, 8)

@@ -271,7 +271,7 @@ def train(
     flags: dict[str, dict[str, Any]],
 ) -> None:
     """Train a personal model for every task, and write the result, models and a report."""
-    from tacit.config import read
+    from tacit.experiment.toml import read
 
     if resume is not None:
         given = any(value is not None for part in flags.values() for value in part.values())
@@ -292,12 +292,12 @@ def _train(
     tables: dict[str, Any], flags: dict[str, Any], *, resume: bool, quiet: bool, as_json: bool
 ) -> None:
     import tacit
-    from tacit.config import check, merge
+    from tacit.engine.progress import Bar, silent
+    from tacit.engine.store import CHECKPOINT
+    from tacit.experiment.start import fresh_folder
+    from tacit.experiment.toml import check, merge
+    from tacit.experiment.train import SETTINGS
     from tacit.files import hold, replace
-    from tacit.runtime.progress import Bar, silent
-    from tacit.runtime.start import fresh_folder
-    from tacit.runtime.store import CHECKPOINT
-    from tacit.runtime.train import SETTINGS
 
     config = check(merge(tables, flags))
     folder = Path(config.run.out or fresh_folder(config.method.name))

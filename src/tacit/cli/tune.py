@@ -25,10 +25,10 @@ def tune(
 ) -> None:
     """Choose settings by a random number of private runs; the promised ε covers the choice."""
     import tacit
-    from tacit.config import check, merge, read
+    from tacit.engine.progress import Bar, silent
+    from tacit.experiment.start import fresh_folder
+    from tacit.experiment.toml import check, merge, read
     from tacit.files import replace
-    from tacit.runtime.progress import Bar, silent
-    from tacit.runtime.start import fresh_folder
 
     over = {
         "data": {"schema": None if schema is None else str(schema)},

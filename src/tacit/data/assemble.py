@@ -10,10 +10,10 @@ import torch
 
 from tacit.data import preprocess
 from tacit.data.common import own_units
+from tacit.data.federation import Federation, Kind, Rows, TargetScale
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
 from tacit.data.targets import Target, encode
-from tacit.federation import Federation, Kind, Rows, TargetScale
 
 if TYPE_CHECKING:
     from tacit.data.schema import Schema

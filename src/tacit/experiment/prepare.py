@@ -1,0 +1,106 @@
+"""From settings to a simulation that is ready to run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from tacit.data.federation import Federation
+from tacit.engine.attendance import Attendance
+from tacit.engine.exchange import Exchange
+from tacit.engine.rehearse import first_board
+from tacit.engine.simulate import Simulation
+from tacit.engine.store import CHECKPOINT, Store, confirmed_ledger
+from tacit.engine.votes import Votes
+from tacit.errors import TacitError
+from tacit.experiment.curator import curator_of
+from tacit.local.flat import FlatModel
+from tacit.methods import (
+    BillboardMethod,
+    Board,
+    ExchangeMethod,
+    Method,
+    OnBillboard,
+    RelatedMethod,
+    Server,
+    TrainedMethod,
+)
+from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
+from tacit.privacy.channel import Budget
+from tacit.randomness import Randomness
+from tacit.secure.settings import Secure
+
+
+def prepare(
+    federation: Federation,
+    method: Method,
+    model: FlatModel,
+    privacy: Privacy | None,
+    sampler: Sampler,
+    rounds: int,
+    randomness: Randomness,
+    device: torch.device,
+    *,
+    store: Literal["memory", "disk"] = "memory",
+    folder: Path | None = None,
+    server: Server | None = None,
+    attendance: Attendance | None = None,
+    curator: Secure | None = None,
+    engine: Callable[..., Simulation] | None = None,
+) -> Simulation:
+    """A simulation ready to run: noise calibrated, ledger and states opened, model tried out.
+
+    `engine` makes one whose tasks are elsewhere.
+    """
+    tasks, method = len(federation), method.for_run(federation, privacy)
+    if isinstance(method, TrainedMethod):
+        model = model.bounded(method.steepest)
+    channel = Channel(sampler, tasks, randomness)
+    if isinstance(method, OnBillboard):
+        channel.moments = method.moments
+    if isinstance(method, RelatedMethod):
+        channel.relation = method.relation(federation).to(device)
+    if privacy is not None and isinstance(method, OnBillboard):
+        if not math.isfinite(method.clip):
+            raise TacitError(
+                "clip must be finite under privacy: an unbounded task cannot be hidden"
+            )
+        channel.clip = method.clip
+        channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
+        delta = privacy.delta_for(tasks)
+        channel.ledger = Ledger() if folder is None else confirmed_ledger(folder)
+        votes = Votes.of(method, federation)
+        own = method.weights(votes.rounds_after(rounds), tasks)
+        channel.weights = votes.weights(tasks, rounds, own)
+        # A tuning books all rounds with the noise of weight one: no round may have less.
+        if channel.weights is not None and max(channel.weights) > 1:
+            raise TacitError(f"{type(method).__name__}.weights must be at most 1")
+        replaced = 2.0 if channel.moments is None else channel.moments.replaced
+        noise = privacy.noise_multiplier(
+            sampler, rounds, tasks, weights=channel.weights, replaced=replaced
+        )
+        channel.release = Release(sampler, noise, replaced)
+        if curator is not None:
+            channel.curator = curator_of(federation, curator, randomness)
+        if privacy.epsilon is not None:
+            channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+    board = Board(first_board(method, model, channel.relation))
+    if isinstance(method, RelatedMethod) and channel.relation is not None:
+        board = method.read(board, channel.relation.places[0])
+    state = method.state(model, board)
+    place = None if folder is None else folder / CHECKPOINT
+    states = Store(tasks, state, place=store, folder=place, device=device)
+    parts = (federation, method, model, channel, states, rounds, randomness, device)
+    if engine is not None:
+        return engine(*parts, server or Server())
+    if isinstance(method, ExchangeMethod) and curator is not None:
+        from tacit.engine.secure_exchange import SecureExchange  # needs tacit[secure]
+
+        return SecureExchange(*parts, Server(), curator=curator, attendance=attendance)
+    if isinstance(method, ExchangeMethod):
+        return Exchange(*parts, Server(), attendance=attendance)
+    return Simulation(*parts, server or Server())

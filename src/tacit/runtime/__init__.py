@@ -1,1 +1,0 @@
-"""Where methods run: on one machine, round after round, with checkpoints."""
