@@ -122,7 +122,8 @@ def _train(
 
 
 def _row(name: str, run: Run, seconds: float) -> dict[str, Any]:
-    sent = run.simulation.sent if isinstance(run.simulation, SecureExchange) else {}
+    exchange = run.simulation.exchange
+    sent = exchange.sent if isinstance(exchange, SecureExchange) else {}
     size = run.simulation.model.size
     row = {
         "curator": name,

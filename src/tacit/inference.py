@@ -36,7 +36,7 @@ from tacit.methods import Mixed
 
 if TYPE_CHECKING:
     from tacit.runtime.run import Run
-    from tacit.runtime.simulate import Simulation
+    from tacit.runtime.tasks import Tasks
 
 COVERED = "computed from releases alone: covered by the guarantee, and may be published"
 LEAKED = "computed from releases and from what the guarantee lists as leaks"
@@ -186,7 +186,7 @@ class MixedSummary:
 def summary(run: Run) -> MixedSummary:
     """What a finished run of `Mixed` found."""
     simulation, federation, promise = run.simulation, run.federation, run.guarantee
-    method = mixed_of(simulation)
+    method = mixed_of(simulation.tasks)
     board = {name: value.cpu().double().numpy() for name, value in simulation.board.tensors.items()}
     classes, tasks = method.outputs, len(federation)
     size = len(board["beta"]) // classes
@@ -384,11 +384,11 @@ def _told_spreads(board: dict[str, np.ndarray], columns: int) -> np.ndarray:
     return np.nan_to_num(found[:columns], nan=1.0)
 
 
-def mixed_of(simulation: Simulation) -> Mixed:
-    if not isinstance(simulation.method, Mixed):
-        name = type(simulation.method).__name__
+def mixed_of(trained: Tasks) -> Mixed:
+    if not isinstance(trained.method, Mixed):
+        name = type(trained.method).__name__
         raise TacitError(f"{name} has no summary: only mixed models (method 'mixed') have one")
-    return simulation.method
+    return trained.method
 
 
 def _plain(value: float) -> float | None:

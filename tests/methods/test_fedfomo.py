@@ -14,13 +14,13 @@ import tacit
 from tacit import FedFomo, TacitError
 from tacit.exchange import Uploads, mixed, reveals
 from tacit.methods.fedfomo import first_order
-from tacit.runtime import simulate
+from tacit.runtime import course
 
 
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 def worths(before, models, own_loss: float, losses: list[float]) -> list[float]:

@@ -14,7 +14,7 @@ import tacit
 from tacit import FedMTL, TacitError
 from tacit.exchange import mixed, similarity
 from tacit.methods.fedmtl import VARIANTS
-from tacit.runtime import simulate
+from tacit.runtime import course
 from tests.exchange import literal
 from tests.exchange.federations import headed
 
@@ -178,7 +178,7 @@ def federation():
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 @pytest.mark.parametrize("name", ["FedMTL", "G", "J"])

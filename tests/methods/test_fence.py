@@ -10,7 +10,7 @@ import torch
 
 import tacit
 from tacit import PMTL, TacitError
-from tacit.runtime.simulate import TRACED_GRADIENTS
+from tacit.runtime.course import TRACED_GRADIENTS
 from tacit.runtime.train import train
 
 STASH: list = []

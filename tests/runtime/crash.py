@@ -9,7 +9,7 @@ import numpy as np
 
 import tacit
 from tacit.privacy import accounting
-from tacit.runtime import simulate
+from tacit.runtime import rounds
 
 # A run imports these when it needs them. Here they are in memory before processes are forked, so
 # that a process is in its rounds after a blink, and that is where it is killed.
@@ -33,7 +33,7 @@ def federation() -> tacit.Federation:
 
 def run(folder: str, store: str, seed: int | None, save_every: float) -> None:
     """Start the run in this folder, or go on with it."""
-    simulate.SAVE_EVERY_SECONDS = save_every
+    rounds.SAVE_EVERY_SECONDS = save_every
     accounting._interval = lambda *given: 1e-2  # how much ε is, is no matter here
     tacit.train(
         federation(),

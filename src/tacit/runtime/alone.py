@@ -24,23 +24,23 @@ from tacit.local.flat import FlatModel
 from tacit.methods.linear import alone
 
 if TYPE_CHECKING:
-    from tacit.runtime.simulate import Simulation
+    from tacit.runtime.tasks import Tasks
 
 STEPS = 200
 SHORTER, LONGER = 0.2, 1.5
 """What a failed and a successful step do to the length of the next."""
 
 
-def trained_alone(simulation: Simulation, tasks: Tensor) -> tuple[Tensor, Tensor]:
+def trained_alone(trained: Tasks, tasks: Tensor) -> tuple[Tensor, Tensor]:
     """Parameters [k, d] and buffers [k, b] of these tasks."""
-    model, rows = simulation.model, simulation.federation.train
+    model, rows = trained.model, trained.federation.train
     exact = model.kind in ONE_OUTPUT and len(model.layers) == 1 and not model.buffers.numel()
     train = _solved if exact else _descended
     w = model.start.expand(len(tasks), -1).clone()
     buffers = model.buffers.expand(len(tasks), -1).clone()
-    place = torch.empty(len(simulation.federation), dtype=torch.int64, device=tasks.device)
+    place = torch.empty(len(trained.federation), dtype=torch.int64, device=tasks.device)
     place[tasks] = torch.arange(len(tasks), device=tasks.device)
-    for chunk in simulation.chunks(tasks, rows, None):
+    for chunk in trained.chunks(tasks, rows, None):
         batches, some = all_rows(rows, chunk.filled, chunk.width), place[chunk.tasks]
         found = train(model, batches)
         w[some], buffers[some] = (side[: len(some)] for side in found)

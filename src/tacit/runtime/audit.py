@@ -133,7 +133,7 @@ def audit(
 
 def _canaries(simulation: Simulation) -> int:
     """As many as do not drown each other: together they are no louder than the noise."""
-    channel, length = simulation.channel, simulation.contribution_size
+    channel, length = simulation.channel, simulation.course.contribution_size
     assert channel.release is not None
     quiet = max(FEWEST, int(length * channel.release.noise_multiplier**2))
     return max(1, min(quiet, CANARIES, CANARY_NUMBERS // length))

@@ -20,6 +20,7 @@ from tacit.privacy import Privacy, Sampler
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
+from tacit.runtime.tasks import Tasks
 from tacit.secure.settings import Secure
 
 
@@ -31,10 +32,10 @@ def global_scores(
     curator: Secure | None = None,
 ) -> Metrics:
     """Scores of private federated averaging, with the run's own settings."""
-    method, rounds = simulation.method, simulation.rounds
+    method, rounds = simulation.method, simulation.course.length
     assert isinstance(method, TrainedMethod)
     if isinstance(method, FedAvg):
-        return simulation.measure(simulation.test_part)
+        return simulation.measure(simulation.tasks.test_part)
     clip = method.clip if isinstance(method, OnBillboard) else 1.0
     average = FedAvg(
         lr=method.lr,
@@ -58,12 +59,12 @@ def global_scores(
     )
     with progress.rounds("for comparison: one model for all", rounds) as on_round:
         beside.run(on_round=on_round)
-    return beside.measure(beside.test_part)
+    return beside.measure(beside.tasks.test_part)
 
 
-def exactly_alone(simulation: Simulation, tasks: Tensor | None = None) -> Metrics:
+def exactly_alone(trained: Tasks, tasks: Tensor | None = None) -> Metrics:
     """Scores of single-task regression, solved exactly, each task weighing its own strengths."""
-    model, outputs = simulation.model, simulation.federation.outputs
+    model, outputs = trained.model, trained.federation.outputs
 
     def one(batches: Batches) -> Tensor:
         rows = design(batches, model.size // outputs)
@@ -71,8 +72,8 @@ def exactly_alone(simulation: Simulation, tasks: Tensor | None = None) -> Metric
         return as_parameters(found, outputs).to(model.start.dtype)
 
     def models(tasks: Tensor) -> tuple[Tensor, Tensor]:
-        rows = simulation.federation.train
+        rows = trained.federation.train
         batches = all_rows(rows, tasks, int(widths_of(rows.count(tasks)).max()))
         return vmap(one)(batches), model.buffers.expand(len(tasks), -1)
 
-    return simulation.measure(simulation.test_part, tasks, personal=models)
+    return trained.measure(trained.test_part, tasks, personal=models)

@@ -35,10 +35,10 @@ def finish(
     if simulation.method.settles:  # tasks already took their last step, an exact one
         run = Run.of(simulation, privacy, settings, Personalised("none"))
         if baselines:
-            run.baselines = {"local": exactly_alone(simulation)}
+            run.baselines = {"local": exactly_alone(simulation.tasks)}
         return _finished(run, folder, progress, timing)
     models = last_step(
-        simulation, personalise, progress, alone=baselines, folder=folder, on_disk=on_disk
+        simulation.tasks, personalise, progress, alone=baselines, folder=folder, on_disk=on_disk
     )
     run = Run.of(simulation, privacy, settings, models)
     if baselines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
@@ -15,7 +15,6 @@ from tacit.local.flat import FlatModel
 from tacit.methods import (
     BillboardMethod,
     Board,
-    ExchangeMethod,
     Method,
     OnBillboard,
     RelatedMethod,
@@ -26,13 +25,15 @@ from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
 from tacit.runtime.attendance import Attendance
+from tacit.runtime.course import Course
 from tacit.runtime.curator import curator_of
-from tacit.runtime.exchange import Exchange
 from tacit.runtime.rehearse import first_board
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.store import CHECKPOINT, Store, confirmed_ledger
 from tacit.runtime.votes import Votes
 from tacit.secure.settings import Secure
+
+Made = TypeVar("Made")
 
 
 def prepare(
@@ -50,11 +51,11 @@ def prepare(
     server: Server | None = None,
     attendance: Attendance | None = None,
     curator: Secure | None = None,
-    engine: Callable[..., Simulation] | None = None,
-) -> Simulation:
+    engine: Callable[[Course, Federation, Store], Made] | None = None,
+) -> Simulation | Made:
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out.
 
-    `engine` makes one whose tasks are elsewhere.
+    `engine` makes what a silo or a coordinator has in its place.
     """
     tasks, method = len(federation), method.for_run(federation, privacy)
     if isinstance(method, TrainedMethod):
@@ -94,13 +95,10 @@ def prepare(
     state = method.state(model, board)
     place = None if folder is None else folder / CHECKPOINT
     states = Store(tasks, state, place=store, folder=place, device=device)
-    parts = (federation, method, model, channel, states, rounds, randomness, device)
+    course = Course(
+        federation, method, model, channel, rounds, randomness, device, server or Server(),
+        trace=engine is None,
+    )  # fmt: skip
     if engine is not None:
-        return engine(*parts, server or Server())
-    if isinstance(method, ExchangeMethod) and curator is not None:
-        from tacit.runtime.secure_exchange import SecureExchange  # needs tacit[secure]
-
-        return SecureExchange(*parts, Server(), curator=curator, attendance=attendance)
-    if isinstance(method, ExchangeMethod):
-        return Exchange(*parts, Server(), attendance=attendance)
-    return Simulation(*parts, server or Server())
+        return engine(course, federation, states)
+    return Simulation(course, federation, states, attendance=attendance, curator=curator)

@@ -1,4 +1,4 @@
-"""What a simulation tries before any rows are touched, so that errors come before work."""
+"""What is tried before any rows are touched, so that errors come before work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.methods.base import Method, OnBillboard, RelatedMethod
 from tacit.relation import Relation
 
 if TYPE_CHECKING:
-    from tacit.runtime.simulate import Simulation
+    from tacit.runtime.course import Course
 
 
 def first_board(method: Method, model: FlatModel, relation: Relation | None) -> dict[str, Tensor]:
@@ -34,26 +34,23 @@ def activations(
     return model.check(few, y, federation.outputs, trained=method.gradients > 0)
 
 
-def contribution(simulation: Simulation, stage: str) -> int:
+def contribution(course: Course, federation: Federation, stage: str) -> int:
     """Try the client step of a stage on blank rows; the length of a contribution."""
-    method, federation, device = simulation.method, simulation.federation, simulation.device
+    method, device = course.method, course.device
     few, y = _blank_rows(federation, device)
-    place = simulation._places[:1].expand(2, -1)
-    fresh = method.state(
-        simulation.model, simulation._read(simulation.board, simulation._places[0])
-    )
+    place, holds = course.places[:1].expand(2, -1), course.holds[:1].expand(2, -1)
+    fresh = method.state(course.model, course.read(course.start, course.places[0]))
     blank = Batches(
         few.expand(2, method.steps, 2, *few.shape[1:]),
         y.expand(2, method.steps, *y.shape).clone(),
         torch.full((2, method.steps, 2), 0.5, device=device),
     )
-    if stage in simulation._votes.stages:
+    if stage in course.votes.stages:
         nobody = torch.zeros(2, dtype=torch.int64, device=device)
-        blank = simulation._votes.known(federation, nobody)
+        blank = course.votes.known(federation, nobody)
     stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
-    public, keys = simulation._public(simulation.board), torch.zeros_like(federation.keys[:1])
-    holds = simulation._holds[:1].expand(2, -1)
-    states, sent = simulation._clients[stage].rehearse(
+    public, keys = course.public(course.start), torch.zeros_like(federation.keys[:1])
+    states, sent = course.clients[stage].rehearse(
         public, (stacked, blank, place, holds, keys.expand(2))
     )
     if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
@@ -68,7 +65,7 @@ def contribution(simulation: Simulation, stage: str) -> int:
 def _blank_rows(federation: Federation, device: torch.device) -> tuple[Tensor, Tensor]:
     train = federation.train
     few = torch.zeros((2, *train.x.shape[1:]), dtype=train.x.dtype, device=device)
-    return few, torch.zeros_like(train.y[:1]).expand(2, *train.y.shape[1:]).clone()
+    return few, torch.zeros((2, *train.y.shape[1:]), dtype=train.y.dtype, device=train.y.device)
 
 
 def heads_of(

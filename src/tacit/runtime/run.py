@@ -19,7 +19,6 @@ from tacit.heads import PUBLIC
 from tacit.inference import MixedSummary, summary
 from tacit.methods import Mixed
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
-from tacit.runtime.exchange import Exchange
 from tacit.runtime.models import predict, save_models
 from tacit.runtime.newcomers import Newcomers
 from tacit.runtime.personalise import Personalised
@@ -68,7 +67,7 @@ class Run:
             and not federation.own_scaling,
             curator=simulation.curated,
         )
-        part = simulation.test_part
+        part = simulation.tasks.test_part
         kept = personalised.models if personalised.chosen else simulation.personal
         measured = simulation.measure(part, personal=kept)
         return cls(simulation, promise, measured, part, config, personalised)
@@ -120,16 +119,14 @@ class Run:
     @property
     def diverged(self) -> list[str]:
         """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
-        numbers: list[int] = self.simulation.diverged.nonzero().squeeze(1).tolist()
+        numbers: list[int] = self.simulation.tasks.diverged.nonzero().squeeze(1).tolist()
         return [self.federation.names[number] for number in numbers]
 
     @property
     def exchange(self) -> dict[str, Any] | None:
         """Who learned from whom, and what answers gave away; None on the billboard."""
-        simulation = self.simulation
-        if not isinstance(simulation, Exchange):
-            return None
-        return simulation.record.to_json(self.federation.names)
+        exchange = self.simulation.exchange
+        return None if exchange is None else exchange.record.to_json(self.federation.names)
 
     def summary(self) -> MixedSummary:
         """Coefficients, standard errors and variances of a mixed model: covered by the guarantee.
@@ -140,7 +137,7 @@ class Run:
 
     def effects(self, task: str) -> Effects:
         """A task's own effects in a mixed model, for that task alone."""
-        return effects_of(self.simulation, self.federation.index(task))
+        return effects_of(self.simulation.tasks, self.federation.index(task))
 
     def personal(self, task: str) -> nn.Module:
         """The model of one task as a torch module of its own."""

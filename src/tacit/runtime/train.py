@@ -32,6 +32,7 @@ from tacit.runtime.engine import FLOWER, SIMULATE, check_engine, model_name
 from tacit.runtime.finish import finish
 from tacit.runtime.prepare import prepare
 from tacit.runtime.progress import Progress
+from tacit.runtime.rounds import Rounds
 from tacit.runtime.run import Run
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.start import (
@@ -163,7 +164,7 @@ def train(
             with progress.rounds(type(method).__name__, rounds) as on_round:
                 simulation.run(
                     patience=patience,
-                    epsilon=epsilon_so_far(simulation, privacy, rounds),
+                    epsilon=epsilon_so_far(simulation.rounds, privacy, rounds),
                     on_round=on_round,
                 )
         return finish(
@@ -174,14 +175,14 @@ def train(
 
 
 def epsilon_so_far(
-    simulation: Simulation, privacy: Privacy | None, rounds: int
+    made: Rounds, privacy: Privacy | None, rounds: int
 ) -> Callable[[int], float | None]:
     """ε after so many releases, for display while the run goes on."""
-    release = simulation.channel.release
+    release = made.course.channel.release
     if release is None or privacy is None:
         return lambda releases: None
-    channel = simulation.channel
-    repeats = len(channel.ledger) - simulation.board.round if channel.randomness.secret else 0
+    channel = made.course.channel
+    repeats = len(channel.ledger) - made.board.round if channel.randomness.secret else 0
     longest, tasks = rounds + max(0, repeats), channel.tasks
     coming = [channel.release_at(min(t, rounds - 1)) or release for t in range(longest)]
     curve = growth(coming, privacy.delta_for(tasks), privacy.neighbours)

@@ -204,7 +204,7 @@ def noisy_score(simulation: Simulation, release: Release) -> float:
         release.sampler, len(scores), simulation.channel.randomness, clip=0.5, release=release
     )
     # The round after the last: with a seed, its noise is a stream of its own.
-    collection = channel.open(simulation.rounds, simulation.rounds + 1)
+    collection = channel.open(simulation.course.length, simulation.course.length + 1)
     collection.add(sent)
     return 0.5 + float(collection.publishable(1))
 

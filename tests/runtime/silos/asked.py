@@ -62,7 +62,7 @@ class Asked:
         asking = Asking(
             terms, self.start["run"], self.start["noise"], Direct([]), place, Diary(None)
         )
-        self.simulation = opened(terms, place, self.start, asking)
+        self.coordination = opened(terms, place, self.start, asking)
         self.run = self.start["run"]
 
     def reopened(self) -> Asked:
@@ -71,8 +71,7 @@ class Asked:
         return self
 
     def request(self, kind="train", round=0, **changes) -> Request:
-        simulation = self.simulation
-        channel = simulation.channel
+        channel = self.coordination.course.channel
         honest = {
             "run": self.run,
             "terms": self.terms.to_json(),
@@ -86,7 +85,7 @@ class Asked:
 
     def board(self, round: int) -> dict[str, torch.Tensor]:
         """A billboard of the right shape, another one in each round."""
-        tensors = self.simulation.board.tensors
+        tensors = self.coordination.rounds.board.tensors
         return {name: value + 0.1 * round for name, value in tensors.items()}
 
     def ask(self, request: Request | None = None, **changes) -> Reply:

@@ -34,7 +34,6 @@ from ray._private import ray_constants
 
 from tacit.errors import TacitError
 from tacit.files import make_folder
-from tacit.runtime.exchange import Exchange
 from tacit.runtime.flower.app import made_server_app
 from tacit.runtime.flower.records import packed, unpacked
 from tacit.runtime.flower.virtual import TASK, folder_of, hand_out, virtual_silos
@@ -246,21 +245,20 @@ def _cause(error: BaseException | None) -> str:
 
 def _bring(simulation: Simulation, done: Conducted, silos: list[Path]) -> None:
     """All that the run ended with, as if `simulation` had made the rounds itself."""
-    theirs = done.simulation
+    theirs, ours = done.coordination, simulation.rounds
     if len(done.finished) < len(silos):
         raise TacitError(
             f"{len(silos) - len(done.finished)} silos did not take the last billboard: "
             f"{theirs.asking.folder / LOG} says why"
         )
-    simulation.board, simulation.stopped = theirs.board, theirs.stopped
-    channel = simulation.channel
-    channel.ledger, channel.clip = theirs.channel.ledger, theirs.channel.clip
-    channel.dropped = theirs.channel.dropped
-    if isinstance(simulation, Exchange) and isinstance(theirs, Exchange):
-        simulation.memory, simulation.record = theirs.memory, theirs.record
+    ours.publish(theirs.rounds.board)
+    ours.stopped = theirs.rounds.stopped
+    channel, other = simulation.channel, theirs.course.channel
+    channel.ledger, channel.clip, channel.dropped = other.ledger, other.clip, other.dropped
+    ours.strategy.restore(theirs.rounds.strategy.kept)
     for task, folder in enumerate(silos):
-        simulation.store.bring(task, folder / "checkpoint")
-    simulation.store.settle(simulation._saved, simulation._notes, save=True)
+        ours.store.bring(task, folder / "checkpoint")
+    ours.save()
     privacy = theirs.asking.terms.made_privacy()
-    simulation.curve = []  # silos told nobody their losses: only the end can be measured
-    simulation._look(epsilon_so_far(simulation, privacy, simulation.rounds))
+    ours.curve = []  # silos told nobody their losses: only the end can be measured
+    ours.look(epsilon_so_far(ours, privacy, ours.course.length))

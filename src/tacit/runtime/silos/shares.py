@@ -109,11 +109,11 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
 def _summed(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
 ) -> int:
-    channel = work.simulation.channel
+    channel = work.channel
     release = channel.release_at(request.round)
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
-    size = channel.place.size(work.simulation.size_at(request.round))
+    size = channel.place.size(work.course.size_at(request.round))
     agreed, grid = sum_job(
         len(work.terms.silos), servers.settings.servers, job.clients, size,
         release.noise_multiplier, id=job.id,
@@ -128,14 +128,14 @@ def _summed(
 def _mixed(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
 ) -> None:
-    simulation, method = work.simulation, work.simulation.method
+    model, method = work.tasks.model, work.tasks.method
     if not isinstance(method, FedMTL):
         raise Refused("shares of a model were asked for that this silo does not have")
-    on_shares = OnShares(method, servers.settings, simulation.model, simulation.contribution_size)
+    on_shares = OnShares(method, servers.settings, model, work.course.contribution_size)
     agreed = on_shares.job(job.clients, id=job.id)
     _check_agreed(job, agreed)
-    heads = simulation.federation.heads
-    held = list(range(len(simulation.model.parts) - 1))
+    heads = work.course.heads
+    held = list(range(len(model.parts) - 1))
     held = held if heads is None else heads.holds[work.task].nonzero().squeeze(1).tolist()
     progress = request.round / max(1, work.terms.rounds - 1)
     secret = on_shares.secret(vector, held, work.rows, method.least(progress))

@@ -122,12 +122,9 @@ class Terms:
         return sampler_for(kind, self.cohort, len(self.silos))
 
     def federation(self, own: Mapping[int, Own] | None = None) -> Federation:
-        """All silos as tasks; the rows of those that are not given are elsewhere.
-
-        Without any, each has one blank row, so that models and methods can be tried out.
-        """
-        train, validation, test = (self._rows(part, own) for part in PARTS)
+        """All silos as tasks; the rows of those that are not given are elsewhere."""
         here = own or {}
+        train, validation, test = (self._rows(part, here) for part in PARTS)
         one = next(iter(here.values())) if len(here) == 1 else None
         return Federation(
             self.silos, self.kind, self.outputs, train, validation, test,
@@ -138,25 +135,21 @@ class Terms:
             relation=None if self.relation is None else _relation(self.relation),
         )  # fmt: skip
 
-    def _rows(self, part: Part, own: Mapping[int, Own] | None) -> Rows:
-        if own is None:
-            count = len(self.silos)
-            x, y = torch.zeros(count, *self.input_shape), self._blank(count)
-            return Rows(x, y, torch.arange(count + 1))
-        none = torch.zeros(0, *self.input_shape), self._blank(0)
+    def _rows(self, part: Part, own: Mapping[int, Own]) -> Rows:
+        none = torch.zeros(0, *self.input_shape), self._no_targets()
         given = [own[k].parts[part] if k in own else none for k in range(len(self.silos))]
         counts = torch.tensor([len(y) for _, y in given])
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
         return Rows(torch.cat([x for x, _ in given]), torch.cat([y for _, y in given]), offsets)
 
-    def _blank(self, count: int) -> Tensor:
-        """Targets of the right type and shape."""
+    def _no_targets(self) -> Tensor:
+        """None of the right type and shape."""
         if self.kind == "segmentation":
             heads = 1 if self.heads is None else len(self.heads["names"])
-            return torch.zeros(count, heads, *self.input_shape[-2:], dtype=torch.int8)
+            return torch.zeros(0, heads, *self.input_shape[-2:], dtype=torch.int8)
         if self.kind == "multiclass":
-            return torch.zeros(count, dtype=torch.int64)
-        return torch.zeros(count, self.outputs) if self.kind == "multilabel" else torch.zeros(count)
+            return torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, self.outputs) if self.kind == "multilabel" else torch.zeros(0)
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))
