@@ -17,10 +17,10 @@ from tacit.local.chunks import chunk_bytes, widths_of
 from tacit.local.together import Together
 from tacit.methods.base import Board, State
 from tacit.methods.exchange import ExchangeMethod
-from tacit.privacy.curator import Curated
 from tacit.runtime.attendance import Attendance
 from tacit.runtime.course import Course, Public
-from tacit.runtime.rounds import Asked, Draw, Sent
+from tacit.runtime.rounds import Asked, Draw, Sent, Strategy
+from tacit.runtime.store import Store
 from tacit.runtime.tasks import Tasks
 
 CURATOR = "curator."
@@ -36,36 +36,42 @@ class Answered(Asked, Protocol):
 
     def answer(self, board: Board, tasks: Tensor, answers: Iterator[Tensor]) -> None:
         """Give these tasks their answers, which come in their order; the others get none."""
-        ...
 
 
-class Receiving:
+class AnsweredTasks(Tasks):
     """Tasks that make something of a curator's answers before a round is over."""
 
-    def __init__(self, tasks: Tasks, attendance: Attendance | None = None) -> None:
-        assert isinstance(tasks.method, ExchangeMethod)
-        self._tasks, self._method = tasks, tasks.method
+    method: ExchangeMethod
+
+    def __init__(
+        self,
+        course: Course,
+        federation: Federation,
+        store: Store,
+        attendance: Attendance | None = None,
+    ) -> None:
+        super().__init__(course, federation, store)
         self._attendance = attendance or Attendance()
-        self._since = self._attendance.since(tasks.federation).to(tasks.device)
+        self._since = self._attendance.since(federation).to(self.device)
         self._trained: list[tuple[Tensor, State]] = []
         self._receivers = Together(self._received, trace=False, single=True)
         self._rehearse()
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """Have those of the cohort train that have joined; nobody hears of those that are lost."""
-        tasks, self._trained = self._tasks, []
+        self._trained = []
         cohort = cohort[self._since[cohort] <= board.round]
-        for chunk, states, sent in tasks.trained(board, tasks.course.public(board), cohort):
+        for chunk, states, sent in self.trained(board, self.course.public(board), cohort):
             mine, sent = chunk.tasks, sent[: len(chunk.tasks)]
             self._trained.append((mine, states))
             if self._attendance.lost:
-                stays = self._attendance.stays(mine, board.round, tasks.randomness)
+                stays = self._attendance.stays(mine, board.round, self.randomness)
                 mine, sent = mine[stays], sent[stays]
-            yield Sent(mine, sent, len(mine), tasks.federation.train.count(mine))
+            yield Sent(mine, sent, len(mine), self.federation.train.count(mine))
 
     def answer(self, board: Board, tasks: Tensor, answers: Iterator[Tensor]) -> None:
         """What all that were trained end the round with, with an answer or without one."""
-        public, after = self._tasks.course.public(board), []
+        public, after = self.course.public(board), []
         for mine, states in self._trained:
             there = torch.isin(mine, tasks).nonzero().squeeze(1)
             if len(there):
@@ -81,7 +87,7 @@ class Receiving:
                 )
             after.append((mine, states))
         for mine, states in after:
-            self._tasks.store.put(mine, states)
+            self.store.put(mine, states)
         self._trained = []
 
     def received(self, public: Public, tasks: Tensor, states: State, answers: Tensor) -> State:
@@ -90,33 +96,34 @@ class Receiving:
 
     def _judged(self, tasks: Tensor) -> Batches:
         """All validation rows of these tasks as one batch, if clients judge with them."""
-        if self._method.judges:
-            rows = self._tasks.federation.validation
+        if self.method.judges:
+            rows = self.federation.validation
             return all_rows(rows, tasks, int(widths_of(rows.count(tasks)).max()))
-        none = torch.zeros(len(tasks), 0, device=self._tasks.device)
+        none = torch.zeros(len(tasks), 0, device=self.device)
         return Batches(none, none, none)
 
     def _received(self, public: Public, own: tuple[State, Tensor, Batches]) -> State:
         state, vectors, rows = own
-        return self._method.receive(self._tasks.model, Board(*public), state, vectors, rows)
+        return self.method.receive(self.model, Board(*public), state, vectors, rows)
 
     def _rehearse(self) -> None:
         """Try `receive` on blank answers, so that errors come before work."""
-        course, model = self._tasks.course, self._tasks.model
-        counts = self._tasks.federation.train.counts  # at a silo, only its own rows are there
+        course, model = self.course, self.model
+        counts = self.federation.train.counts  # at a silo, only its own rows are there
         few = counts.nonzero().squeeze(1)[:2]
-        blank = model.start.new_zeros(len(few), self._method.copies, course.contribution_size)
-        fresh = self._method.state(model, course.start)
+        blank = model.start.new_zeros(len(few), self.method.copies, course.contribution_size)
+        fresh = self.method.state(model, course.start)
         states = {name: value.expand(len(few), *value.shape) for name, value in fresh.items()}
         self.received(course.public(course.start), few, states, blank)
 
 
-class Exchange:
+class Exchange(Strategy):
     """Rounds whose tasks talk through a curator: it sees uploads, and answers with mixtures."""
 
     def __init__(self, course: Course, asked: Answered) -> None:
+        super().__init__(course, asked)
         assert isinstance(course.method, ExchangeMethod)
-        self._course, self._asked, self.method = course, asked, course.method
+        self.method, self._answered = course.method, asked
         tasks, device = len(course.names), course.device
         self.memory = {name: v.to(device) for name, v in self.method.memory(tasks).items()}
         self.record = Record.blank(tasks, device)
@@ -126,28 +133,28 @@ class Exchange:
     def round(self, board: Board, draw: Draw) -> Board:
         cohort = draw(board.round)
         vectors, here, sizes = self._room(len(cohort)), cohort[:0], cohort[:0]
-        for sent in self._asked.ask(board, cohort):
+        for sent in self.asked.ask(board, cohort):
             assert sent.sizes is not None
             vectors[len(here) : len(here) + sent.count] = sent.vectors
             here, sizes = torch.cat([here, sent.tasks]), torch.cat([sizes, sent.sizes])
         finite = acceptable(vectors[: len(here)])
-        self._course.channel.dropped += int((~finite).sum())
+        self.course.channel.dropped += int((~finite).sum())
         vectors = vectors[: len(here)] if bool(finite.all()) else vectors[: len(here)][finite]
         uploads = self.uploads(here[finite], vectors, sizes[finite], board.round)
         answers = self.answers(uploads) if len(uploads) else iter(())
-        self._asked.answer(board, uploads.tasks, answers)
+        self._answered.answer(board, uploads.tasks, answers)
         return dataclasses.replace(board, round=board.round + 1)
 
     def _room(self, tasks: int) -> Tensor:
         """Where uploads are put: the same memory in every round, because fresh pages are slow."""
         if len(self._kept_room) < tasks:
-            length = self._course.contribution_size
-            self._kept_room = self._course.model.start.new_empty(tasks, length)
+            length = self.course.contribution_size
+            self._kept_room = self.course.model.start.new_empty(tasks, length)
         return self._kept_room[:tasks]
 
     def uploads(self, tasks: Tensor, vectors: Tensor, sizes: Tensor, round: int) -> Uploads:
         """What a curator is handed of these tasks."""
-        course, model = self._course, self._course.model
+        course, model = self.course, self.course.model
         holds = torch.ones(len(tasks), len(model.parts) - 1, device=course.device) > 0
         return Uploads(
             tasks,
@@ -168,7 +175,7 @@ class Exchange:
 
     def _mixtures(self, uploads: Uploads, answer: Answer) -> Iterator[Tensor]:
         """For many clients at a time."""
-        device = self._course.device
+        device = self.course.device
         length = 4 * answer.weights.shape[0] * uploads.vectors.shape[1]
         many = max(1, chunk_bytes(device) * MIXED // max(1, length))
         for receivers in torch.arange(len(uploads), device=device).split(many):
@@ -176,7 +183,7 @@ class Exchange:
 
     def _rehearse(self) -> None:
         """Try the curator on blank uploads, so that errors come before work."""
-        few = torch.arange(min(2, len(self._course.names)), device=self._course.device)
+        few = torch.arange(min(2, len(self.course.names)), device=self.course.device)
         blank = torch.zeros_like(self._room(len(few)))
         uploads = self.uploads(few, blank, torch.ones_like(few), 0)
         next(self._mixtures(uploads, self.method.answer(uploads, self.memory)))
@@ -187,17 +194,13 @@ class Exchange:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         kept = {
-            name.removeprefix(CURATOR): value.to(self._course.device)
+            name.removeprefix(CURATOR): value.to(self.course.device)
             for name, value in tensors.items()
             if name.startswith(CURATOR)
         }
         kind = type(self.record)
         self.record = kind(*(kept.pop(field.name) for field in dataclasses.fields(kind)))
         self.memory = kept
-
-    @property
-    def curated(self) -> Curated | None:
-        return None
 
 
 @dataclasses.dataclass

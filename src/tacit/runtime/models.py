@@ -55,7 +55,7 @@ def save_models(
         simulation.federation,
         simulation.model,
         personal,
-        simulation.shown,
+        simulation.rounds.shown,
         config["model"],
         simulation.method,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -57,22 +58,21 @@ class Sent(NamedTuple):
 
 
 class Asked(Protocol):
-    """Whom a round asks."""
+    """Those whom rounds ask, and who read the billboard after each."""
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """What the cohort contributes, in any order; who does not answer is left out."""
         ...
 
-
-class Readers(Protocol):
-    """Who reads the billboard after each round."""
-
     def read(self, board: Board) -> None:
         """This is the billboard from now on."""
-        ...
 
     def look(self) -> dict[str, Any]:
         """What is measured now, as far as it may be known here."""
+        ...
+
+    def finish(self) -> bool:
+        """After the last round; returns whether there is anything new to save."""
         ...
 
     @property
@@ -82,36 +82,38 @@ class Readers(Protocol):
 
     def remember(self, notes: dict[str, Any]) -> None:
         """Take back what `notes` were."""
-        ...
 
 
-class Strategy(Protocol):
+class Strategy(ABC):
     """How a round goes on one channel."""
 
+    def __init__(self, course: Course, asked: Asked) -> None:
+        self.course, self.asked = course, asked
+
+    @abstractmethod
     def round(self, board: Board, draw: Draw) -> Board:
         """One round: the billboard after it."""
-        ...
 
     @property
     def kept(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the billboard."""
-        ...
+        return {}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027
         """Take back what was kept."""
-        ...
 
     @property
     def curated(self) -> Curated | None:
         """Who curates, if it is not one machine that sees everything."""
-        ...
+        curator = self.course.channel.curator
+        return None if curator is None else curator.about
 
 
-class Billboard:
+class Billboard(Strategy):
     """Contributions are summed, and the noisy mean is published."""
 
     def __init__(self, course: Course, asked: Asked) -> None:
-        self._course, self._asked = course, asked
+        super().__init__(course, asked)
         channel, start = course.channel, course.model.start
         sums = 1 if channel.relation is None else channel.relation.sums
         public, moments = course.public(course.start), channel.moments
@@ -123,11 +125,11 @@ class Billboard:
 
     def round(self, board: Board, draw: Draw) -> Board:
         """The only code that sees tasks' contributions, and it hands them on unread."""
-        course, method, channel = self._course, self._course.method, self._course.channel
+        course, method, channel = self.course, self.course.method, self.course.channel
         speaks, stage = isinstance(method, OnBillboard), course.stage_at(board.round)
         collection = channel.open(board.round, course.length, stage) if speaks else None
         public, cohort = course.public(board), draw(board.round)
-        for sent in self._asked.ask(board, cohort):
+        for sent in self.asked.ask(board, cohort):
             if collection is not None:
                 sent.add_to(collection)
         if collection is None:
@@ -141,7 +143,7 @@ class Billboard:
 
     def _next(self, stage: str, public: Public, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard: where the method would go, taken as the server's rule takes it."""
-        course, votes, board = self._course, self._course.votes, Board(*public, stage)
+        course, votes, board = self.course, self.course.votes, Board(*public, stage)
         if stage in votes.stages:
             return votes.counted(board, mean)
         if course.per_holder is not None and course.sizes[stage] == course.model.size:
@@ -149,37 +151,23 @@ class Billboard:
         own = votes.without(board)
         return course.server.step(own, course.method.publish(own, mean)) | votes.kept(board)
 
-    @property
-    def kept(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Nothing was kept."""
-
-    @property
-    def curated(self) -> Curated | None:
-        curator = self._course.channel.curator
-        return None if curator is None else curator.about
-
 
 class Rounds:
     """The billboard, and the loop over rounds."""
 
     def __init__(
         self,
-        course: Course,
-        store: Store,
         strategy: Strategy,
-        readers: Readers,
+        store: Store,
         *,
         draw: Draw | None = None,
         careful: bool = False,
     ) -> None:
-        self.course, self.store, self.strategy = course, store, strategy
-        self._readers, self._draw = readers, draw or self.drawn
+        self.strategy, self.store, self._draw = strategy, store, draw or self.drawn
+        self.course, self._asked = strategy.course, strategy.asked
         # Without a seed, a round that is lost would have to be paid for again.
-        self._careful = careful or course.randomness.secret
-        self.board = course.start
+        self._careful = careful or self.course.randomness.secret
+        self.board = self.course.start
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
 
@@ -226,6 +214,8 @@ class Rounds:
             save = late or self._careful or self.board.round == length
             self.save(now=save)
             saved = time.monotonic() if save else saved
+        if self._asked.finish():
+            self.save()
 
     def next_board(self) -> Board:
         """One more round: what would be the billboard after it."""
@@ -234,13 +224,13 @@ class Rounds:
     def publish(self, board: Board) -> None:
         """From now on this is the billboard."""
         self.board = board
-        self._readers.read(board)
+        self._asked.read(board)
 
     def look(self, epsilon: Callable[[int], float | None]) -> None:
         """One point of the learning curve."""
         round = self.board.round
         spent = epsilon(self.course.channel.ledger.before(round))
-        self.curve.append({"round": round, **self._readers.look(), "epsilon": spent})
+        self.curve.append({"round": round, **self._asked.look(), "epsilon": spent})
 
     def save(self, *, now: bool = True) -> None:
         """End a round; `now` it also survives whatever comes next."""
@@ -249,7 +239,7 @@ class Rounds:
             "curve": self.curve,
             "dropped": channel.dropped,
             "clip": channel.clip if math.isfinite(channel.clip) else None,
-            **self._readers.notes,
+            **self._asked.notes,
             "ledger": channel.ledger.mark,
         }
         board = Board(self.board.tensors | self.strategy.kept, self.board.round)
@@ -272,4 +262,4 @@ class Rounds:
             self.curve = [{**point, "round": int(point["round"])} for point in notes["curve"]]
             channel.dropped = int(notes["dropped"])
             channel.clip = math.inf if notes["clip"] is None else float(notes["clip"])
-            self._readers.remember(notes)
+            self._asked.remember(notes)

@@ -48,7 +48,10 @@ class Run:
         personalised: Personalised,
     ) -> Run:
         federation, channel = simulation.federation, simulation.channel
-        hidden = simulation.method.channel == "exchange" and simulation.curated is not None
+        hidden = (
+            simulation.method.channel == "exchange"
+            and simulation.rounds.strategy.curated is not None
+        )
         public = [PUBLIC] if federation.heads and not hidden else []
         promise = guarantee(
             channel.ledger.releases(),
@@ -65,7 +68,7 @@ class Run:
             personal_is_public=simulation.method.personal_is_public
             and not personalised.chosen
             and not federation.own_scaling,
-            curator=simulation.curated,
+            curator=simulation.rounds.strategy.curated,
         )
         part = simulation.tasks.test_part
         kept = personalised.models if personalised.chosen else simulation.personal
@@ -158,7 +161,7 @@ class Run:
         width].
         """
         public = self.simulation
-        newcomers = Newcomers(public.method, public.model, public.shown)
+        newcomers = Newcomers(public.method, public.model, public.rounds.shown)
         return predict(self.federation, public.model, self.models, newcomers, x, tasks, known)
 
     def to_json(self) -> dict[str, Any]:

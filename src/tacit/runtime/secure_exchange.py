@@ -54,7 +54,7 @@ class SecureExchange(Exchange):
         if len(uploads) == 1:  # there is nobody to hear of
             yield uploads.vectors
             return
-        names = tuple(str(self._course.names[task]) for task in uploads.tasks.tolist())
+        names = tuple(str(self.course.names[task]) for task in uploads.tasks.tolist())
         vectors, on_shares = uploads.vectors.double().cpu().numpy(), self._on_shares
         held = [row.nonzero().squeeze(1).tolist() for row in uploads.holds]
         least = self.method.least(uploads.progress)

@@ -127,6 +127,13 @@ class Tasks:
         kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
         return kept, torch.where(sound, values[-1], torch.nan)
 
+    def finish(self) -> bool:
+        """Every task's own last step, if the method has one, and a model for those that need it."""
+        if self.method.settles:
+            self.settle()
+        self.rescue()
+        return self.method.settles
+
     def settle(self) -> None:
         """Every task's own step after the last round: nothing leaves it any more."""
         everyone = torch.arange(len(self.federation), device=self.device)

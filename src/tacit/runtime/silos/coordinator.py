@@ -169,6 +169,10 @@ class AskedSilos:
     def read(self, board: Board) -> None:
         """Silos read it with the next request."""
 
+    def finish(self) -> bool:
+        """Silos take their last step with the last billboard, which `Coordination` gives them."""
+        return False
+
     def look(self) -> dict[str, Any]:
         """Silos' losses are their own: the curve here has no loss."""
         return {}
@@ -253,7 +257,7 @@ class SummedOnShares(Billboard):
         try:
             return super().round(board, draw)
         except (RoundLost, Spoiled) as lost:
-            if len(set(self._course.stages)) > 1 or self._course.length == 1:
+            if len(set(self.course.stages)) > 1 or self.course.length == 1:
                 raise BudgetSpent(
                     f"{lost}, and this method can spare none: agree on retries"
                 ) from lost
@@ -269,7 +273,7 @@ class MixedOnShares(Exchange):
         self._silos, self._together = asked, together
 
     def round(self, board: Board, draw: Draw) -> Board:
-        course, after = self._course, dataclasses.replace(board, round=board.round + 1)
+        course, after = self.course, dataclasses.replace(board, round=board.round + 1)
         self._silos.make_ready(board, draw(board.round).tolist(), self._together)
         if len(self._together.ready) < 2:  # there is nobody to hear of
             return after
@@ -306,9 +310,8 @@ class Coordination:
     ) -> None:
         self.course, self.federation, self.asking = course, federation, asking
         self.silos = AskedSilos(course, asking, together)
-        self.rounds = Rounds(
-            course, store, self._strategy(together), self.silos, draw=self._cohort, careful=True
-        )
+        strategy = self._strategy(together)
+        self.rounds = Rounds(strategy, store, draw=self._cohort, careful=True)
 
     def _strategy(self, together: Together | None) -> Strategy:
         course, silos = self.course, self.silos

@@ -31,7 +31,7 @@ from tacit.privacy import Everyone, Release
 from tacit.privacy.bounds import Bounded
 from tacit.randomness import Randomness
 from tacit.runtime.course import Public
-from tacit.runtime.exchange import Receiving
+from tacit.runtime.exchange import AnsweredTasks
 from tacit.runtime.prepare import prepare
 from tacit.runtime.silos import guard
 from tacit.runtime.silos.account import Account
@@ -92,13 +92,13 @@ class Work:
         given = self.privacy and dataclasses.replace(
             self.privacy, epsilon=None, noise=start["noise"]
         )
+        kind = AnsweredTasks if isinstance(method, ExchangeMethod) else Tasks
         tasks = prepare(
             federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-            store="disk", folder=folder, server=terms.made_server(), engine=Tasks,
+            store="disk", folder=folder, server=terms.made_server(), engine=kind,
         )  # fmt: skip
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
-        self._receiving = Receiving(tasks) if isinstance(tasks.method, ExchangeMethod) else None
         self._account = self._opened_account(others, budget)
 
     def _opened_account(
@@ -251,10 +251,10 @@ class Work:
     def take_answer(self, request: Request, answer: Tensor) -> None:
         """Make something of the vectors [copies, length] that this silo is answered."""
         tasks, last, board = self.tasks, self.last, self.tasks.board
-        assert self._receiving is not None
+        assert isinstance(tasks, AnsweredTasks)
         own = tasks.store.take(self._chosen, tasks.method.state(tasks.model, board))
         public = self._public(request, board)
-        states = self._receiving.received(public, self._chosen, own, answer.unsqueeze(0))
+        states = tasks.received(public, self._chosen, own, answer.unsqueeze(0))
         self._save(request, "received", last.asked, states, last.tensors["sent"], last)
 
     def finish(self, request: Request) -> bool:
@@ -311,7 +311,7 @@ class Work:
 
     @property
     def exchanges(self) -> bool:
-        return self._receiving is not None
+        return isinstance(self.tasks, AnsweredTasks)
 
     @property
     def finished(self) -> bool:
