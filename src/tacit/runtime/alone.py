@@ -10,37 +10,36 @@ model from its own rows, by steps that cannot diverge. Nobody else notices, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.federation import ONE_OUTPUT
+from tacit.federation import ONE_OUTPUT, Rows
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
+from tacit.local.chunks import Chunk
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
 from tacit.methods.linear import alone
-
-if TYPE_CHECKING:
-    from tacit.runtime.tasks import Tasks
 
 STEPS = 200
 SHORTER, LONGER = 0.2, 1.5
 """What a failed and a successful step do to the length of the next."""
 
 
-def trained_alone(trained: Tasks, tasks: Tensor) -> tuple[Tensor, Tensor]:
-    """Parameters [k, d] and buffers [k, b] of these tasks."""
-    model, rows = trained.model, trained.federation.train
+def trained_alone(
+    model: FlatModel, rows: Rows, tasks: Tensor, chunks: Iterable[Chunk]
+) -> tuple[Tensor, Tensor]:
+    """Parameters [k, d] and buffers [k, b] of these tasks, which are in these chunks."""
     exact = model.kind in ONE_OUTPUT and len(model.layers) == 1 and not model.buffers.numel()
     train = _solved if exact else _descended
     w = model.start.expand(len(tasks), -1).clone()
     buffers = model.buffers.expand(len(tasks), -1).clone()
-    place = torch.empty(len(trained.federation), dtype=torch.int64, device=tasks.device)
+    place = torch.empty(len(rows.counts), dtype=torch.int64, device=tasks.device)
     place[tasks] = torch.arange(len(tasks), device=tasks.device)
-    for chunk in trained.chunks(tasks, rows, None):
+    for chunk in chunks:
         batches, some = all_rows(rows, chunk.filled, chunk.width), place[chunk.tasks]
         found = train(model, batches)
         w[some], buffers[some] = (side[: len(some)] for side in found)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.local.batches import Batches
 from tacit.local.dropout import own_chance
@@ -22,7 +23,7 @@ from tacit.methods.base import Board, Method, RelatedMethod, State
 from tacit.methods.server import Server
 from tacit.privacy.channel import Channel
 from tacit.randomness import Randomness
-from tacit.runtime.rehearse import activations, contribution, first_board, heads_of
+from tacit.runtime.rehearse import activations, blank_rows, first_board, heads_of
 from tacit.runtime.votes import Votes
 
 TRACED_GRADIENTS = 64
@@ -76,7 +77,7 @@ class Course:
             if traced:  # for further runs with this model; it holds on to this one
                 together = model.traced.setdefault(("client", method, votes, stage), together)
             self.clients[stage] = together
-            self.sizes[stage] = contribution(self, federation, stage)
+            self.sizes[stage] = self._contribution(federation, stage)
 
         def first(public: Public, place: Tensor) -> State:
             return method.state(model, self.read(Board(*public), place))
@@ -121,6 +122,33 @@ class Course:
     def newcomers(self, public: Public, places: Tensor) -> State:
         """What tasks in these places start from."""
         return self._fresh(public, places if self.channel.relation is not None else places[0])
+
+    def _contribution(self, federation: Federation, stage: str) -> int:
+        """Try the client step of a stage on blank rows; the length of a contribution."""
+        method, device = self.method, self.device
+        few, y = blank_rows(federation, device)
+        place, holds = self.places[:1].expand(2, -1), self.holds[:1].expand(2, -1)
+        fresh = method.state(self.model, self.read(self.start, self.places[0]))
+        blank = Batches(
+            few.expand(2, method.steps, 2, *few.shape[1:]),
+            y.expand(2, method.steps, *y.shape).clone(),
+            torch.full((2, method.steps, 2), 0.5, device=device),
+        )
+        if stage in self.votes.stages:
+            nobody = torch.zeros(2, dtype=torch.int64, device=device)
+            blank = self.votes.known(federation, nobody)
+        stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
+        public, keys = self.public(self.start), torch.zeros_like(federation.keys[:1])
+        states, sent = self.clients[stage].rehearse(
+            public, (stacked, blank, place, holds, keys.expand(2))
+        )
+        if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
+            raise TacitError(
+                f"{type(method).__name__}.client returns a state of another shape than `state`"
+            )
+        if sent.ndim != 2:
+            raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
+        return sent.shape[1]
 
     def _client(
         self, stage: str, public: Public, own: tuple[State, Batches, Tensor, Tensor, Tensor]

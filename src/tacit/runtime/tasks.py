@@ -167,7 +167,9 @@ class Tasks:
         if len(tasks) and not self.method.personal_is_public:
             place = torch.full_like(self.diverged, -1, dtype=torch.int64)
             place[tasks] = torch.arange(len(tasks), device=self.device)
-            self._rescued = (place, *trained_alone(self, tasks))
+            rows = self.federation.train
+            alone = trained_alone(self.model, rows, tasks, self.chunks(tasks, rows, None))
+            self._rescued = (place, *alone)
 
     def chunks(self, tasks: Tensor, rows: Rows, batch: int | None) -> Iterator[Chunk]:
         """These tasks in chunks whose shape says nothing about the others (`local.chunks`)."""

@@ -111,7 +111,7 @@ def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federatio
         baselines=False,
     )
     board = done.coordination.rounds.board.tensors
-    for name, value in plain.coordination.rounds.board.tensors.items():
+    for name, value in plain.simulation.board.tensors.items():
         assert torch.allclose(board[name], value, atol=0.02)
     log = (silos[0].folder / "log.txt").read_text()
     assert "handed to 3 servers as shares" in log

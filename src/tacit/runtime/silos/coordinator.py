@@ -132,7 +132,7 @@ def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> st
 
 
 class AskedSilos:
-    """Silos in the place of tasks: nothing is measured here, and who is in a cohort is kept."""
+    """Silos in the place of tasks: what they have and measure stays with them."""
 
     def __init__(self, course: Course, asking: Asking, together: Together | None = None) -> None:
         self._course, self.asking, self.together = course, asking, together
