@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
 
@@ -25,14 +24,15 @@ from tacit.methods import (
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
-from tacit.runtime.attendance import Attendance
 from tacit.runtime.curator import curator_of
 from tacit.runtime.exchange import Exchange
+from tacit.runtime.plan import Plan
+from tacit.runtime.refusals import refuse_unbounded
 from tacit.runtime.rehearse import first_board
 from tacit.runtime.simulate import Simulation
+from tacit.runtime.start import method_of
 from tacit.runtime.store import CHECKPOINT, Store, confirmed_ledger
 from tacit.runtime.votes import Votes
-from tacit.secure.settings import Secure
 
 
 def prepare(
@@ -45,18 +45,33 @@ def prepare(
     randomness: Randomness,
     device: torch.device,
     *,
-    store: Literal["memory", "disk"] = "memory",
     folder: Path | None = None,
-    server: Server | None = None,
-    attendance: Attendance | None = None,
-    curator: Secure | None = None,
+    engine: Callable[..., Simulation] | None = None,
+    **settings: Any,
+) -> Simulation:
+    """The simulation of a plan with these settings, for a caller that has none."""
+    plan = Plan(method=method, privacy=privacy, rounds=rounds, **settings)
+    return simulation_of(plan, federation, model, sampler, randomness, device, folder, engine)
+
+
+def simulation_of(
+    plan: Plan,
+    federation: Federation,
+    model: FlatModel,
+    sampler: Sampler,
+    randomness: Randomness,
+    device: torch.device,
+    folder: Path | None = None,
     engine: Callable[..., Simulation] | None = None,
 ) -> Simulation:
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out.
 
     `engine` makes one whose tasks are elsewhere.
     """
-    tasks, method = len(federation), method.for_run(federation, privacy)
+    privacy, rounds, curator = plan.privacy, plan.rounds, plan.curator
+    assert rounds is not None
+    tasks, method = len(federation), method_of(plan.method).for_run(federation, privacy)
+    refuse_unbounded(method, privacy)
     if isinstance(method, TrainedMethod):
         model = model.bounded(method.steepest)
     channel = Channel(sampler, tasks, randomness)
@@ -65,10 +80,6 @@ def prepare(
     if isinstance(method, RelatedMethod):
         channel.relation = method.relation(federation).to(device)
     if privacy is not None and isinstance(method, OnBillboard):
-        if not math.isfinite(method.clip):
-            raise TacitError(
-                "clip must be finite under privacy: an unbounded task cannot be hidden"
-            )
         channel.clip = method.clip
         channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
@@ -93,14 +104,14 @@ def prepare(
         board = method.read(board, channel.relation.places[0])
     state = method.state(model, board)
     place = None if folder is None else folder / CHECKPOINT
-    states = Store(tasks, state, place=store, folder=place, device=device)
+    states = Store(tasks, state, place=plan.store, folder=place, device=device)
     parts = (federation, method, model, channel, states, rounds, randomness, device)
     if engine is not None:
-        return engine(*parts, server or Server())
+        return engine(*parts, plan.server or Server())
     if isinstance(method, ExchangeMethod) and curator is not None:
         from tacit.runtime.secure_exchange import SecureExchange  # needs tacit[secure]
 
-        return SecureExchange(*parts, Server(), curator=curator, attendance=attendance)
+        return SecureExchange(*parts, Server(), curator=curator, attendance=plan.attendance)
     if isinstance(method, ExchangeMethod):
-        return Exchange(*parts, Server(), attendance=attendance)
-    return Simulation(*parts, server or Server())
+        return Exchange(*parts, Server(), attendance=plan.attendance)
+    return Simulation(*parts, plan.server or Server())

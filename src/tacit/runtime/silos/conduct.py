@@ -26,8 +26,7 @@ from tacit.methods.server import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness
-from tacit.runtime.curator import check_curator
-from tacit.runtime.prepare import prepare
+from tacit.runtime.prepare import simulation_of
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.coordinator import (
     Asking,
@@ -39,7 +38,7 @@ from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.events import GuaranteeGiven, RoundsOver, ScoresWithheld
 from tacit.runtime.silos.terms import Terms, agreed_noise
 from tacit.runtime.silos.work import BEGUN, CPU, RUN
-from tacit.runtime.start import check, model_of
+from tacit.runtime.start import model_of
 from tacit.runtime.store import REMEDY, check_unused
 from tacit.runtime.train import epsilon_so_far
 from tacit.secure.settings import Secure
@@ -138,7 +137,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
             )
         return known
     check_unused(folder, path)
-    check(terms.federation(), terms.made_method(), terms.rounds, None, terms.made_privacy(), "none")
+    terms.plan().check(terms.federation())
     noise = agreed_noise(terms)
     key = Randomness.of(terms.seed).run_key if key is None else key
     start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
@@ -155,8 +154,7 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together 
         )
     if servers is None:
         return None
-    method, privacy = terms.made_method(), terms.made_privacy()
-    check_curator(terms.federation(), method, servers, privacy, terms.seed)
+    terms.plan().but(curator=servers).check(terms.federation())
     from tacit.runtime.silos.servers import Together  # needs tacit[secure]
 
     return Together(servers, asking)
@@ -174,12 +172,12 @@ def opened(
     randomness = Randomness(terms.seed, start["key"])
     model = model_of(terms.model, federation, randomness.key("model", 0))
     given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
+    plan = terms.plan().but(privacy=given, curator=None)
     kind = CoordinatedExchange if isinstance(method, ExchangeMethod) else Coordinated
-    simulation = prepare(
-        federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-        folder=folder, server=terms.made_server(),
-        engine=functools.partial(kind, asking=asking, together=together),
-    )  # fmt: skip
+    engine = functools.partial(kind, asking=asking, together=together)
+    simulation = simulation_of(
+        plan, federation, model, terms.sampler(), randomness, CPU, folder, engine
+    )
     assert isinstance(simulation, Coordinated | CoordinatedExchange)
     if together is not None and isinstance(simulation, Coordinated):
         simulation.channel.curator = together.summing(len(terms.silos))

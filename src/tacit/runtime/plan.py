@@ -1,0 +1,318 @@
+"""The plan of a run: every setting, declared once.
+
+`tacit.train(...)`, `tacit.tune(...)` and `tacit.audit(...)`, the flags of the command line, an
+experiment's file and a consortium's only make a plan, and `Plan.check` alone refuses one.
+
+`tacit --help` reads this module, so it imports no torch. A type that needs it is written in quotes;
+in files and on the command line such a setting is text.
+"""
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+from tacit.checks import near
+from tacit.errors import TacitError
+from tacit.local.recipes import Personalise
+from tacit.secure.settings import Secure
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from tacit.federation import Federation
+    from tacit.local.flat import ModelFactory
+    from tacit.methods import Method, Server
+    from tacit.privacy import Privacy
+    from tacit.runtime.attendance import Attendance
+
+SIMULATE, FLOWER = "simulate", "flower"
+AUTO = "auto"
+Takes = TypeVar("Takes", bound=Callable[..., Any])
+
+
+class Flag(NamedTuple):
+    """A setting on the command line, and its place in an experiment's file."""
+
+    name: str
+    kind: Any
+    """What is read: `list` for names with commas, `dict` for name=value, said again and again."""
+    help: str
+    panel: str
+    section: str
+    key: str
+
+
+def setting(
+    help: str = "",
+    *,
+    panel: str = "Run",
+    place: str = "run",
+    parts: Mapping[str, tuple[Any, str]] | None = None,
+    decides: bool = True,
+    agreed: bool = False,
+) -> dict[str, Any]:
+    """About a setting: its flag; `parts` are flags for settings of its own.
+
+    `place` is its section in a file, or the section and the name there. A setting that `decides`
+    what the result is must be the same when a run is resumed. One that is `agreed` stands in a
+    consortium's file too.
+    """
+    about = {"help": help, "panel": panel, "place": place, "parts": parts or {}}
+    return about | {"decides": decides, "agreed": agreed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that decides a run.
+
+    Parameters
+    ----------
+    method : "auto" chooses by public facts (`runtime.auto`); or a name that `tacit methods` lists;
+        or `tacit.PMTL(...)`, `tacit.FedMTL(...)`, `tacit.Local(...)`, …
+    model : a torch module, a function `federation -> module`, or a name in `tacit.models.MODELS`
+    server : what is done with a release before it is published, such as averaging (`tacit.Server`);
+        only on the billboard
+    privacy : what to promise; None publishes exact sums (no clip, no noise, no guarantee)
+    curator : `tacit.Secure(...)` for servers that sum on secret shares, with noise inside, so that
+        nobody sees a contribution; None for one machine that sees them all
+    rounds, cohort : how often, and the rate (0, 1] or number of tasks per round; None for what is
+        usual for the method: mostly 100 rounds with everyone
+    seed : makes the run reproducible, and therefore *not private*
+    patience : stop after so many evaluations without a lower validation loss; refused with
+        `privacy`, because the moment of stopping would tell something about all tasks
+    attendance : which clients join late or are lost in a round (`tacit.Attendance`); only on the
+        exchange
+    personalise : the last step, which each task takes on its own rows at no privacy cost: "best" of
+        many (never much worse than training alone), one way of fine-tuning ("vanilla", "mean",
+        "kl", "ewc"), or "none" to keep the method's own models
+    baselines : also measure training alone and the global model with the same settings; their
+        models are thrown away, their scores are not covered by the guarantee
+    device : "cpu" or "cuda"
+    store : "disk" keeps personal models in one memory-mapped file in `out`
+    engine : "simulate" trains all tasks in this process; "flower" makes the same run on Flower's
+        simulation engine, with every task a silo at Ray's workers: on the cluster that RAY_ADDRESS
+        names (then `out` must be on a file system that all its machines share), otherwise on the
+        cores of this machine. It needs `tacit[ray]`, a model and a method by name, and CPUs
+    out : folder for ledger, checkpoint, result, models and report; a private run without a seed
+        always has one (default `runs/<method>-<time>`), because its ledger must survive
+    """
+
+    method: "Method | str" = field(
+        default=AUTO,
+        metadata=setting(
+            "auto (default) or one of `tacit methods`.",
+            panel="Method",
+            place="method.name",
+            parts={
+                "lr": (float, "Local step size."),
+                "local_steps": (int, "Local steps per round."),
+                "batch": (int, "Rows per local step."),
+                "clip": (float, "Largest norm of a contribution."),
+                "pull": (float, "PMTL: pull towards the mean."),
+                "set": (dict, "Any other setting of the method: name=value."),
+            },
+        ),
+    )
+    model: "nn.Module | ModelFactory | str" = field(
+        default="linear",
+        metadata=setting("linear (default), mlp, cnn, …", panel="Method", agreed=True),
+    )
+    server: "Server | None" = field(
+        default=None,
+        metadata=setting(
+            panel="Method",
+            place="server",
+            parts={
+                "server": (
+                    dict,
+                    "What is done with a release before it is published: rule=momentum, lr=0.5, …",
+                )
+            },
+        ),
+    )
+    privacy: "Privacy | None" = field(
+        default=None,
+        metadata=setting(
+            panel="Privacy",
+            place="privacy",
+            parts={
+                "epsilon": (float, "The promise; without it (or --noise), no privacy."),
+                "delta": (float, "Default 1 / (10 tasks), at most 0.001."),
+                "large_delta": (Literal[True], "Take a δ above 1 / tasks."),
+                "noise": (float, "Noise multiplier, instead of ε."),
+                "neighbours": (str, "add-remove or replace."),
+                "sampling": (str, "poisson, in-turn or everyone."),
+            },
+        ),
+    )
+    curator: Secure | None = field(
+        default=None,
+        metadata=setting(
+            "secure: servers work on shares, so that none sees a contribution.",
+            panel="Curator",
+            place="curator.kind",
+            parts={
+                "servers": (int, "How many servers (3)."),
+                "trust": (str, "dealer or replicated; only on the exchange."),
+                "bits": (int, "32 or 64; only on the exchange."),
+                "slots": (
+                    int,
+                    "Task layers that each client uploads, fakes among them (as many as heads).",
+                ),
+                "peers": (list, "Addresses of server processes, with commas."),
+                "dealer": (str, "Address of the dealer's process."),
+                "certificates": (Path, "Folder of all parties' certificates."),
+            },
+        ),
+    )
+    rounds: int | None = field(
+        default=None,
+        metadata=setting("Number of rounds, if not what is usual for the method.", agreed=True),
+    )
+    cohort: float | int | None = field(
+        default=None, metadata=setting("Share (1 = all) or number of tasks per round.", agreed=True)
+    )
+    seed: int | None = field(
+        default=None, metadata=setting("Reproducible, and therefore not private.", agreed=True)
+    )
+    patience: int | None = field(
+        default=None,
+        metadata=setting("Stop early on validation loss; not with privacy.", decides=False),
+    )
+    attendance: "Attendance | None" = field(default=None, metadata=setting(place=""))
+    personalise: Personalise = field(
+        default="best",
+        metadata=setting("Each task's last step: best (default), vanilla, mean, kl, ewc or none."),
+    )
+    baselines: bool = field(
+        default=True,
+        metadata=setting("Compare with training alone and a global model.", decides=False),
+    )
+    device: "str | torch.device" = field(
+        default="cpu", metadata=setting("cpu or cuda.", decides=False)
+    )
+    store: Literal["memory", "disk"] = field(
+        default="memory", metadata=setting("memory, or disk for very many tasks.", decides=False)
+    )
+    engine: Literal["simulate", "flower"] = field(
+        default=SIMULATE,
+        metadata=setting(
+            "simulate (default), or flower: the same on Ray, for which RAY_ADDRESS may name "
+            "a cluster."
+        ),
+    )
+    out: str | Path | None = field(
+        default=None, metadata=setting("Folder for the result.", decides=False)
+    )
+
+    @classmethod
+    def of(cls, **settings: Any) -> "Plan":
+        """A plan with these settings; a name that it does not know is a mistake."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise TacitError(f"there is no setting {name!r}{near(name, known, len(known))}")
+        return cls(**settings)
+
+    def but(self, **changes: Any) -> "Plan":
+        """The same with other values."""
+        return dataclasses.replace(self, **changes)
+
+    def check(self, federation: "Federation", *, resume: bool = False) -> None:
+        """Refuse what cannot work on these data, before any work.
+
+        `runtime.auto` has chosen what was left open.
+        """
+        from tacit.runtime.refusals import refuse  # needs torch
+
+        refuse(self, federation, resume)
+
+    def check_tuning(self, federation: "Federation") -> None:
+        """Refuse what cannot be tuned; beside `check`, and before anything is chosen."""
+        from tacit.runtime.refusals import refuse_tuning  # needs torch
+
+        refuse_tuning(self, federation)
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides the result, as plain values.
+
+        A setting that came later than others is left out where it is the default, so that older
+        runs can be resumed.
+        """
+        first = ("model", "privacy", "rounds", "cohort", "seed", "personalise", "server")
+        values = {one.name: getattr(self, one.name) for one in _settings() if one.name != "method"}
+        return {
+            one.name: _plain(values[one.name])
+            for one in _settings()
+            if one.name in values and one.metadata["decides"]
+            if one.name in first or values[one.name] != one.default
+        }
+
+
+def flags() -> Iterator[Flag]:
+    """All settings of a run that can be given on the command line, in the order of its help."""
+    for one in _settings():
+        about = one.metadata
+        section, _, key = about["place"].partition(".")
+        if about["help"]:
+            kind = _kind(one.type) if section == "run" else str
+            yield Flag(one.name, kind, about["help"], about["panel"], section, key or one.name)
+        for name, (kind, help) in about["parts"].items():
+            yield Flag(name, kind, help, about["panel"], section, name)
+
+
+def in_files(agreed: bool = False) -> dict[str, Any]:
+    """Type and default of all settings in [run]; with `agreed`, of those a consortium agrees on."""
+    return {
+        one.name: (str if isinstance(one.type, str) else one.type, one.default)
+        for one in _settings()
+        if one.metadata["place"] == "run" and one.metadata["agreed"] >= agreed
+    }
+
+
+def takes_settings(function: Takes) -> Takes:
+    """Show all settings of a plan in the signature of a function that takes them as keywords."""
+    own = inspect.signature(function)
+    kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [
+        inspect.Parameter(one.name, keyword, default=one.default, annotation=one.type)
+        for one in _settings()
+        if one.name not in own.parameters
+    ]
+    function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+    function.__doc__ = f"{function.__doc__}\n{_about_settings()}"
+    return function
+
+
+def _settings() -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(Plan)
+
+
+def _about_settings() -> str:
+    return "    " + (Plan.__doc__ or "").partition("----------\n")[2].strip() + "\n"
+
+
+def _kind(annotation: Any) -> Any:
+    """What a flag for such a setting reads."""
+    if isinstance(annotation, str) or get_origin(annotation) is Literal:
+        return str
+    given = [one for one in get_args(annotation) if one is not types.NoneType] or [annotation]
+    if Path in given:
+        return Path
+    return given[0] if len(given) == 1 else float | int
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if callable(value):  # a model: by its name
+        return getattr(value, "__name__", type(value).__name__)
+    return value
