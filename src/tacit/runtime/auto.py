@@ -61,22 +61,12 @@ class Intended:
     federation: Federation
     picked: Method
     """The method as it was named or chosen."""
+    method: Method
+    rounds: int
+    cohort: float | int
+    """These three as the plan has them, where nothing is left open any more."""
     why: str = ""
     """In words, where it was not said by whoever asked."""
-
-    @property
-    def method(self) -> Method:
-        return method_of(self.plan.method)
-
-    @property
-    def rounds(self) -> int:
-        assert self.plan.rounds is not None
-        return self.plan.rounds
-
-    @property
-    def cohort(self) -> float | int:
-        assert self.plan.cohort is not None
-        return self.plan.cohort
 
 
 def chosen(federation: Federation, plan: Plan) -> Intended:
@@ -96,7 +86,8 @@ def chosen(federation: Federation, plan: Plan) -> Intended:
         cohort = min(1.0, TOGETHER / max(len(federation), 1)) if steady else 1.0
     if isinstance(made, Mixed) and plan.personalise != "none":
         federation = federation.without_validation()
-    return Intended(plan.but(method=made, rounds=rounds, cohort=cohort), federation, picked, why)
+    plan = plan.but(method=made, rounds=rounds, cohort=cohort)
+    return Intended(plan, federation, picked, made, rounds, cohort, why)
 
 
 def mixes(kind: Kind, columns: int, outputs: int) -> bool:

@@ -7,6 +7,8 @@ every task stops when its own validation rows say so: a baseline that overfits w
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from torch import Tensor
 from torch.func import vmap
 
@@ -32,14 +34,8 @@ def global_scores(
     if isinstance(method, FedAvg):
         return simulation.measure(simulation.test_part)
     clip = method.clip if isinstance(method, OnBillboard) else 1.0
-    average = FedAvg(
-        lr=method.lr,
-        local_steps=method.local_steps,
-        batch=method.batch,
-        halve_every=method.halve_every,
-        steepest=method.steepest,
-        clip=clip,
-    )
+    own = {one.name: getattr(method, one.name) for one in fields(TrainedMethod)}
+    average = FedAvg(**own, clip=clip)
     # As noisy as the run; but no server process is asked for what is thrown away.
     beside = simulation_of(
         Plan(

@@ -48,6 +48,7 @@ class Flag(NamedTuple):
 
 
 def setting(
+    default: Any,
     help: str = "",
     *,
     panel: str = "Run",
@@ -55,15 +56,15 @@ def setting(
     parts: Mapping[str, tuple[Any, str]] | None = None,
     decides: bool = True,
     agreed: bool = False,
-) -> dict[str, Any]:
-    """About a setting: its flag; `parts` are flags for settings of its own.
+) -> Any:
+    """A setting with its flag; `parts` are flags for settings of its own.
 
     `place` is its section in a file, or the section and the name there. A setting that `decides`
     what the result is must be the same when a run is resumed. One that is `agreed` stands in a
     consortium's file too.
     """
     about = {"help": help, "panel": panel, "place": place, "parts": parts or {}}
-    return about | {"decides": decides, "agreed": agreed}
+    return field(default=default, metadata=about | {"decides": decides, "agreed": agreed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,122 +103,104 @@ class Plan:
         always has one (default `runs/<method>-<time>`), because its ledger must survive
     """
 
-    method: "Method | str" = field(
-        default=AUTO,
-        metadata=setting(
-            "auto (default) or one of `tacit methods`.",
-            panel="Method",
-            place="method.name",
-            parts={
-                "lr": (float, "Local step size."),
-                "local_steps": (int, "Local steps per round."),
-                "batch": (int, "Rows per local step."),
-                "clip": (float, "Largest norm of a contribution."),
-                "pull": (float, "PMTL: pull towards the mean."),
-                "set": (dict, "Any other setting of the method: name=value."),
-            },
-        ),
+    method: "Method | str" = setting(
+        AUTO,
+        "auto (default) or one of `tacit methods`.",
+        panel="Method",
+        place="method.name",
+        parts={
+            "lr": (float, "Local step size."),
+            "local_steps": (int, "Local steps per round."),
+            "batch": (int, "Rows per local step."),
+            "clip": (float, "Largest norm of a contribution."),
+            "pull": (float, "PMTL: pull towards the mean."),
+            "set": (dict, "Any other setting of the method: name=value."),
+        },
     )
-    model: "nn.Module | ModelFactory | str" = field(
-        default="linear",
-        metadata=setting("linear (default), mlp, cnn, …", panel="Method", agreed=True),
+    model: "nn.Module | ModelFactory | str" = setting(
+        "linear", "linear (default), mlp, cnn, …", panel="Method", agreed=True
     )
-    server: "Server | None" = field(
-        default=None,
-        metadata=setting(
-            panel="Method",
-            place="server",
-            parts={
-                "server": (
-                    dict,
-                    "What is done with a release before it is published: rule=momentum, lr=0.5, …",
-                )
-            },
-        ),
+    server: "Server | None" = setting(
+        None,
+        panel="Method",
+        place="server",
+        parts={
+            "server": (
+                dict,
+                "What is done with a release before it is published: rule=momentum, lr=0.5, …",
+            )
+        },
     )
-    privacy: "Privacy | None" = field(
-        default=None,
-        metadata=setting(
-            panel="Privacy",
-            place="privacy",
-            parts={
-                "epsilon": (float, "The promise; without it (or --noise), no privacy."),
-                "delta": (float, "Default 1 / (10 tasks), at most 0.001."),
-                "large_delta": (Literal[True], "Take a δ above 1 / tasks."),
-                "noise": (float, "Noise multiplier, instead of ε."),
-                "neighbours": (str, "add-remove or replace."),
-                "sampling": (str, "poisson, in-turn or everyone."),
-            },
-        ),
+    privacy: "Privacy | None" = setting(
+        None,
+        panel="Privacy",
+        place="privacy",
+        parts={
+            "epsilon": (float, "The promise; without it (or --noise), no privacy."),
+            "delta": (float, "Default 1 / (10 tasks), at most 0.001."),
+            "large_delta": (Literal[True], "Take a δ above 1 / tasks."),
+            "noise": (float, "Noise multiplier, instead of ε."),
+            "neighbours": (str, "add-remove or replace."),
+            "sampling": (str, "poisson, in-turn or everyone."),
+        },
     )
-    curator: Secure | None = field(
-        default=None,
-        metadata=setting(
-            "secure: servers work on shares, so that none sees a contribution.",
-            panel="Curator",
-            place="curator.kind",
-            parts={
-                "servers": (int, "How many servers (3)."),
-                "trust": (str, "dealer or replicated; only on the exchange."),
-                "bits": (int, "32 or 64; only on the exchange."),
-                "slots": (
-                    int,
-                    "Task layers that each client uploads, fakes among them (as many as heads).",
-                ),
-                "peers": (list, "Addresses of server processes, with commas."),
-                "dealer": (str, "Address of the dealer's process."),
-                "certificates": (Path, "Folder of all parties' certificates."),
-            },
-        ),
+    curator: Secure | None = setting(
+        None,
+        "secure: servers work on shares, so that none sees a contribution.",
+        panel="Curator",
+        place="curator.kind",
+        parts={
+            "servers": (int, "How many servers (3)."),
+            "trust": (str, "dealer or replicated; only on the exchange."),
+            "bits": (int, "32 or 64; only on the exchange."),
+            "slots": (
+                int,
+                "Task layers that each client uploads, fakes among them (as many as heads).",
+            ),
+            "peers": (list, "Addresses of server processes, with commas."),
+            "dealer": (str, "Address of the dealer's process."),
+            "certificates": (Path, "Folder of all parties' certificates."),
+        },
     )
-    rounds: int | None = field(
-        default=None,
-        metadata=setting("Number of rounds, if not what is usual for the method.", agreed=True),
+    rounds: int | None = setting(
+        None, "Number of rounds, if not what is usual for the method.", agreed=True
     )
-    cohort: float | int | None = field(
-        default=None, metadata=setting("Share (1 = all) or number of tasks per round.", agreed=True)
+    cohort: float | int | None = setting(
+        None, "Share (1 = all) or number of tasks per round.", agreed=True
     )
-    seed: int | None = field(
-        default=None, metadata=setting("Reproducible, and therefore not private.", agreed=True)
+    seed: int | None = setting(None, "Reproducible, and therefore not private.", agreed=True)
+    patience: int | None = setting(
+        None, "Stop early on validation loss; not with privacy.", decides=False
     )
-    patience: int | None = field(
-        default=None,
-        metadata=setting("Stop early on validation loss; not with privacy.", decides=False),
+    attendance: "Attendance | None" = setting(None, place="")
+    personalise: Personalise = setting(
+        "best", "Each task's last step: best (default), vanilla, mean, kl, ewc or none."
     )
-    attendance: "Attendance | None" = field(default=None, metadata=setting(place=""))
-    personalise: Personalise = field(
-        default="best",
-        metadata=setting("Each task's last step: best (default), vanilla, mean, kl, ewc or none."),
+    baselines: bool = setting(
+        True, "Compare with training alone and a global model.", decides=False
     )
-    baselines: bool = field(
-        default=True,
-        metadata=setting("Compare with training alone and a global model.", decides=False),
+    device: "str | torch.device" = setting("cpu", "cpu or cuda.", decides=False)
+    store: Literal["memory", "disk"] = setting(
+        "memory", "memory, or disk for very many tasks.", decides=False
     )
-    device: "str | torch.device" = field(
-        default="cpu", metadata=setting("cpu or cuda.", decides=False)
+    engine: Literal["simulate", "flower"] = setting(
+        SIMULATE,
+        "simulate (default), or flower: the same on Ray, for which RAY_ADDRESS may name a cluster.",
     )
-    store: Literal["memory", "disk"] = field(
-        default="memory", metadata=setting("memory, or disk for very many tasks.", decides=False)
-    )
-    engine: Literal["simulate", "flower"] = field(
-        default=SIMULATE,
-        metadata=setting(
-            "simulate (default), or flower: the same on Ray, for which RAY_ADDRESS may name "
-            "a cluster."
-        ),
-    )
-    out: str | Path | None = field(
-        default=None, metadata=setting("Folder for the result.", decides=False)
-    )
+    out: str | Path | None = setting(None, "Folder for the result.", decides=False)
 
     @classmethod
     def of(cls, **settings: Any) -> "Plan":
-        """A plan with these settings; a name that it does not know is a mistake."""
+        """A plan with these settings, if there are such and they are of the right types."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in known:
                 raise TacitError(f"there is no setting {name!r}{near(name, known, len(known))}")
-        return cls(**settings)
+        plan = cls(**settings)
+        from tacit.runtime.refusals import refuse_types  # needs torch
+
+        refuse_types(plan)
+        return plan
 
     def but(self, **changes: Any) -> "Plan":
         """The same with other values."""
@@ -245,12 +228,13 @@ class Plan:
         runs can be resumed.
         """
         first = ("model", "privacy", "rounds", "cohort", "seed", "personalise", "server")
-        values = {one.name: getattr(self, one.name) for one in _settings() if one.name != "method"}
+        decisive = {one.name: one.default for one in _settings() if one.metadata["decides"]}
+        del decisive["method"]  # it has settings of its own
+        values = {name: getattr(self, name) for name in decisive}
         return {
-            one.name: _plain(values[one.name])
-            for one in _settings()
-            if one.name in values and one.metadata["decides"]
-            if one.name in first or values[one.name] != one.default
+            name: _plain(value)
+            for name, value in values.items()
+            if name in first or value != decisive[name]
         }
 
 

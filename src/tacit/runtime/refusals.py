@@ -18,9 +18,11 @@ from tacit.methods import (
     FedMTL,
     Method,
     OnBillboard,
+    Server,
 )
 from tacit.models import MODELS
 from tacit.privacy import Privacy
+from tacit.runtime.attendance import Attendance
 from tacit.runtime.exchange import judges_without_rows
 from tacit.runtime.plan import SIMULATE, Plan
 from tacit.runtime.start import device_of, method_of, model_name
@@ -31,9 +33,13 @@ ON_SHARES = ("similar", "everyone", "own")
 """What FedMTL may mix by where the curator is servers."""
 
 
+PARTS = {"privacy": Privacy, "server": Server, "curator": Secure, "attendance": Attendance}
+"""Settings that have settings of their own."""
+
+
 def refuse(plan: Plan, federation: Federation, resume: bool = False) -> None:
     """Refuse what cannot work on these data, before any work."""
-    _check_types(plan)
+    refuse_types(plan)
     method = method_of(plan.method)
     _check_run(plan, method, federation)
     _check_last_step(plan, method, federation)
@@ -77,14 +83,18 @@ def refuse_unbounded(method: Method, privacy: Privacy | None) -> None:
     raise TacitError("clip must be finite under privacy: an unbounded task cannot be hidden")
 
 
-def _check_types(plan: Plan) -> None:
-    """Settings of plain types; those that are objects have checked themselves."""
+def refuse_types(plan: Plan) -> None:
+    """By the annotations; names of methods, models and devices are looked up elsewhere."""
     for one in dataclasses.fields(plan):
-        value = getattr(plan, one.name)
+        value, part = getattr(plan, one.name), PARTS.get(one.name)
+        if part is not None and not isinstance(value, part | None):
+            raise TacitError(
+                f"{one.name}={value!r}: pass tacit.{part.__name__}(...), or leave it out"
+            )
         if get_origin(one.type) is Literal and value not in get_args(one.type):
             choices = ", ".join(get_args(one.type))
             raise TacitError(f"{one.name}={value!r}: choose one of {choices}")
-        if not isinstance(one.type, str) and one.type != Secure | None:
+        if not isinstance(one.type, str):
             check_type(one.name, one.type, value)
 
 
@@ -158,8 +168,6 @@ def _check_curator(plan: Plan, method: Method, federation: Federation) -> None:
     curator = plan.curator
     if curator is None:
         return
-    if not isinstance(curator, Secure):
-        raise TacitError(f"curator={curator!r}: pass tacit.Secure(...), or leave it out")
     name = type(method).__name__
     if isinstance(method, ExchangeMethod):
         _check_exchange(federation, method, curator)

@@ -123,13 +123,8 @@ def tune_plan(
         assert privacy.epsilon is not None
         noise = smallest_noise(cost, privacy.epsilon, delta, rounds)
     booked, score = booking(noise)
-    paid = Prepaid(
-        noise=noise,
-        delta=delta,
-        neighbours=privacy.neighbours,
-        sampling=privacy.sampling,
-        large_delta=privacy.large_delta,
-    )
+    promised = dataclasses.asdict(privacy)
+    paid = Prepaid(**promised | {"epsilon": None, "noise": noise, "delta": delta})
     about = {"search": space.words(), "expected_runs": expected_runs}
     ledger, folder = _open(plan.out, f"{name_of(method)}-tuned", seed, about)
     ledger.book(0, booked, repeatable=False)
@@ -162,7 +157,7 @@ def tune_plan(
         point["epsilon"] = None  # all of it was spent before the first round
     about |= {"chosen": drawn, "score": found, "score_means": _score_means(federation)}
     about["score_noise"] = score.noise_multiplier * 0.5 / tasks
-    settings = run.config | {"seed": seed, "privacy": dataclasses.asdict(privacy)}
+    settings = run.config | {"seed": seed, "privacy": promised}
     settings |= {"personalise": plan.personalise, **(config or {}), "tuning": about}
     # The time is of this run alone: that of all of them would tell their number.
     paid_for = plan.but(privacy=paid)

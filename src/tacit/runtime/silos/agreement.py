@@ -127,11 +127,8 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
     cohort = 1.0 if found.cohort == 1 else found.cohort
     agreed = agreed_of(found.plan.but(method=found.picked, cohort=cohort))
     assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed) else PUBLIC
-    more = {
-        "retries": 0 if file.curator is None else file.curator.retries,
-        "metrics": file.run.metrics,
-    }
-    return dataclasses.replace(draft, **agreed, **more, assumptions=assumed)
+    agreed |= {"retries": 0 if file.curator is None else file.curator.retries}
+    return dataclasses.replace(draft, **agreed, metrics=file.run.metrics, assumptions=assumed)
 
 
 def _draft(file: File, labels: tuple[str, ...]) -> Terms:

@@ -24,10 +24,10 @@ from tacit.errors import TacitError
 from tacit.federation import PARTS, Federation, Kind, Part, Rows, TargetScale
 from tacit.heads import Heads
 from tacit.methods import ExchangeMethod, Method, OnBillboard, Server
-from tacit.privacy import Privacy, Sampler, sampler_for
+from tacit.privacy import Privacy, Sampler
 from tacit.relation import Relation
 from tacit.runtime.plan import Plan, in_files
-from tacit.runtime.start import method_of, model_name, name_of
+from tacit.runtime.start import method_of, model_name, name_of, sampler_of
 from tacit.secure.settings import Secure
 
 SERVERS = ("servers", "trust", "bits", "slots")
@@ -100,14 +100,14 @@ class Terms:
             raise TacitError(f"there is no silo {silo!r}; there are {', '.join(self.silos)}")
         return self.silos.index(silo)
 
-    def plan(self, **where: Any) -> Plan:
-        """The run that was agreed on; `where` says where the servers are."""
+    def plan(self) -> Plan:
+        """The run that was agreed on."""
         agreed = {name: getattr(self, name) for name in in_files(agreed=True)}
         return Plan(
             method=self.made_method(),
             privacy=self.made_privacy(),
             server=self.made_server(),
-            curator=self.made_curator(**where),
+            curator=self.made_curator(),
             personalise="none",
             **agreed,
         )
@@ -132,9 +132,7 @@ class Terms:
                 f"nothing leaves a silo with method {self.method['name']!r}, so there is nothing "
                 "to run together: choose another (tacit methods)"
             )
-        privacy = self.made_privacy()
-        kind = privacy.sampling if privacy else "poisson"
-        return sampler_for(kind, self.cohort, len(self.silos))
+        return sampler_of(self.plan(), len(self.silos))
 
     def federation(self, own: Mapping[int, Own] | None = None) -> Federation:
         """All silos as tasks; the rows of those that are not given are elsewhere.
