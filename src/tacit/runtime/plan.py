@@ -7,11 +7,10 @@ experiment's file and a consortium's only make a plan, and `Plan.check` alone re
 in files and on the command line such a setting is text.
 """
 
-import dataclasses
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -192,7 +191,7 @@ class Plan:
     @classmethod
     def of(cls, **settings: Any) -> "Plan":
         """A plan with these settings, if there are such and they are of the right types."""
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = [one.name for one in fields(cls)]
         for name in settings:
             if name not in known:
                 raise TacitError(f"there is no setting {name!r}{near(name, known, len(known))}")
@@ -204,7 +203,7 @@ class Plan:
 
     def but(self, **changes: Any) -> "Plan":
         """The same with other values."""
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def check(self, federation: "Federation", *, resume: bool = False) -> None:
         """Refuse what cannot work on these data, before any work.
@@ -228,7 +227,7 @@ class Plan:
         runs can be resumed.
         """
         first = ("model", "privacy", "rounds", "cohort", "seed", "personalise", "server")
-        decisive = {one.name: one.default for one in _settings() if one.metadata["decides"]}
+        decisive = {one.name: one.default for one in fields(Plan) if one.metadata["decides"]}
         del decisive["method"]  # it has settings of its own
         values = {name: getattr(self, name) for name in decisive}
         return {
@@ -238,23 +237,28 @@ class Plan:
         }
 
 
-def flags() -> Iterator[Flag]:
+def flags() -> list[Flag]:
     """All settings of a run that can be given on the command line, in the order of its help."""
-    for one in _settings():
+    own: list[Flag] = []
+    parts: list[Flag] = []
+    for one in fields(Plan):
         about = one.metadata
         section, _, key = about["place"].partition(".")
         if about["help"]:
             kind = _kind(one.type) if section == "run" else str
-            yield Flag(one.name, kind, about["help"], about["panel"], section, key or one.name)
+            flag = Flag(one.name, kind, about["help"], about["panel"], section, key or one.name)
+            own.append(flag)
         for name, (kind, help) in about["parts"].items():
-            yield Flag(name, kind, help, about["panel"], section, name)
+            parts.append(Flag(name, kind, help, about["panel"], section, name))
+    panels = [one.metadata["panel"] for one in fields(Plan)]
+    return sorted(own + parts, key=lambda flag: panels.index(flag.panel))
 
 
 def in_files(agreed: bool = False) -> dict[str, Any]:
     """Type and default of all settings in [run]; with `agreed`, of those a consortium agrees on."""
     return {
         one.name: (str if isinstance(one.type, str) else one.type, one.default)
-        for one in _settings()
+        for one in fields(Plan)
         if one.metadata["place"] == "run" and one.metadata["agreed"] >= agreed
     }
 
@@ -266,20 +270,13 @@ def takes_settings(function: Takes) -> Takes:
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [
         inspect.Parameter(one.name, keyword, default=one.default, annotation=one.type)
-        for one in _settings()
+        for one in fields(Plan)
         if one.name not in own.parameters
     ]
     function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-    function.__doc__ = f"{function.__doc__}\n{_about_settings()}"
+    about = (Plan.__doc__ or "").partition("----------\n")[2]
+    function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{about}"
     return function
-
-
-def _settings() -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(Plan)
-
-
-def _about_settings() -> str:
-    return "    " + (Plan.__doc__ or "").partition("----------\n")[2].strip() + "\n"
 
 
 def _kind(annotation: Any) -> Any:
@@ -295,8 +292,8 @@ def _kind(annotation: Any) -> Any:
 def _plain(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     if callable(value):  # a model: by its name
         return getattr(value, "__name__", type(value).__name__)
     return value
