@@ -67,11 +67,12 @@ from tacit.federation import PARTS
 from tacit.runtime.silos.conduct import conduct
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.silo import Silo
-from tacit.runtime.silos.terms import Own, terms_of
+from tacit.runtime.silos.terms import Own, Terms
 given = federation(4)
-terms = terms_of(
-    given, tacit.FedAvg(clip=0.5), model="linear", rounds=20, cohort=1.0, server=None, seed=None,
-    privacy=tacit.Privacy(noise=20.0, delta=1e-4),
+terms = Terms(
+    consortium="four", silos=tuple(given.names), kind=given.kind, outputs=given.outputs,
+    input_shape=given.input_shape, method={"name": "fedavg", "clip": 0.5}, model="linear",
+    rounds=20, privacy={"noise": 20.0, "delta": 1e-4},
 )
 
 class Here:

@@ -86,7 +86,7 @@ def test_the_experiment_of_the_guide_is_a_valid_one(tmp_path):
 
     tables = merge(read(ROOT / "docs" / "experiment.toml"), {"run": {"out": str(tmp_path)}})
     config = check(tables)
-    assert config.promise() is not None
+    assert config.plan().privacy is not None
     federation = config.data.federation()
     assert len(federation) > 50
     assert len(federation.test.y) > len(federation.validation.y)

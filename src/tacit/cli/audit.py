@@ -67,18 +67,9 @@ def audit(
         checked = check(read(folder / "config.json"))
     else:
         checked = check(merge(read(config) if config is not None else {}, flags))
-    asked = checked.run
     found = tacit.audit(
         checked.data.federation(),
-        checked.method.method(),
-        privacy=checked.promise(),
-        model=asked.model,
-        rounds=asked.rounds,
-        cohort=asked.cohort,
-        seed=asked.seed,
-        server=checked.server_rule(),
-        curator=checked.curated(),
-        device=asked.device,
+        **vars(checked.plan()),
         many_runs=many_runs,
         one_run=one_run,
         canaries=canaries,

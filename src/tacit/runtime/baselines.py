@@ -7,6 +7,8 @@ every task stops when its own validation rows say so: a baseline that overfits w
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from torch import Tensor
 from torch.func import vmap
 
@@ -16,20 +18,16 @@ from tacit.local.chunks import widths_of
 from tacit.methods import FedAvg, OnBillboard, TrainedMethod
 from tacit.methods.linear import alone, as_parameters
 from tacit.metrics import Metrics
-from tacit.privacy import Privacy, Sampler
-from tacit.runtime.prepare import prepare
+from tacit.privacy import Sampler
+from tacit.runtime.plan import Plan
+from tacit.runtime.prepare import simulation_of
 from tacit.runtime.progress import Progress
 from tacit.runtime.simulate import Simulation
 from tacit.runtime.tasks import Tasks
-from tacit.secure.settings import Secure
 
 
 def global_scores(
-    simulation: Simulation,
-    privacy: Privacy | None,
-    sampler: Sampler,
-    progress: Progress,
-    curator: Secure | None = None,
+    simulation: Simulation, plan: Plan, sampler: Sampler, progress: Progress
 ) -> Metrics:
     """Scores of private federated averaging, with the run's own settings."""
     method, rounds = simulation.method, simulation.course.length
@@ -37,25 +35,21 @@ def global_scores(
     if isinstance(method, FedAvg):
         return simulation.measure(simulation.tasks.test_part)
     clip = method.clip if isinstance(method, OnBillboard) else 1.0
-    average = FedAvg(
-        lr=method.lr,
-        local_steps=method.local_steps,
-        batch=method.batch,
-        halve_every=method.halve_every,
-        steepest=method.steepest,
-        clip=clip,
-    )
-    beside = prepare(
+    own = {one.name: getattr(method, one.name) for one in fields(TrainedMethod)}
+    average = FedAvg(**own, clip=clip)
+    # As noisy as the run; but no server process is asked for what is thrown away.
+    beside = simulation_of(
+        Plan(
+            method=average,
+            privacy=plan.privacy,
+            rounds=rounds,
+            curator=None if plan.curator is None else plan.curator.simulated,
+        ),
         simulation.federation,
-        average,
         simulation.model,
-        privacy,
         sampler,
-        rounds,
         simulation.randomness,
         simulation.device,
-        # As noisy as the run; but no server process is asked for what is thrown away.
-        curator=None if curator is None else curator.simulated,
     )
     with progress.rounds("for comparison: one model for all", rounds) as on_round:
         beside.run(on_round=on_round)

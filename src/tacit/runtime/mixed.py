@@ -31,12 +31,8 @@ def mixed(
     delta: float | None = None,
     kind: Kind | None = None,
     privacy: Privacy | None = None,
-    rounds: int | None = None,
-    seed: int | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
     test: float = 0.0,
-    progress: Progress | None = None,
+    **settings: Any,
 ) -> Run:
     """A mixed model y = x'β + z'b + e, with a promise for whole tasks where ε is given.
 
@@ -53,8 +49,8 @@ def mixed(
     kind : "regression", "count", "binary" or "multiclass"; None for binary where the target has
         two values, multiclass where it is text, and numbers otherwise
     privacy : a `tacit.Privacy` instead of epsilon and delta
-    rounds, seed, out, resume, progress : those of `tacit.train`
     test : share of each task's rows to hold back and measure on
+    rounds, seed, out, resume, progress, and all others : those of `tacit.train`
 
     `run.predict(table)` reads new tables by the same formula.
     """
@@ -67,14 +63,9 @@ def mixed(
         _federation(found, kind, SplitRule(0.0, test)),
         Mixed(slopes=slopes),
         privacy=privacy,
-        rounds=rounds,
-        seed=seed,
-        out=out,
-        resume=resume,
-        personalise="none",
-        baselines=test > 0,  # on the rows that it learned from, each task is best alone
-        progress=progress,
         config={"formula": formula, "table": place, "kind": kind, "test": test},
+        # On the rows that it learned from, each task is best alone.
+        **{"personalise": "none", "baselines": test > 0, **settings},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -16,14 +18,15 @@ from tacit.methods.linear import LinearMethod, alone, as_parameters
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
 from tacit.runtime.auto import Intended
-from tacit.runtime.prepare import prepare
+from tacit.runtime.plan import Plan
+from tacit.runtime.prepare import simulation_of
 
 
 def alone_model(
-    federation: Federation, plan: Intended, model: FlatModel, seed: int | None
+    federation: Federation, found: Intended, model: FlatModel, seed: int | None
 ) -> tuple[Tensor, Tensor]:
     """The model of the only task, by what the method does for a task that nobody talks to."""
-    method, rounds = plan.method, plan.rounds
+    method, rounds = found.method, found.rounds
     if isinstance(method, LinearMethod):
         size, outputs = method.size(model), federation.outputs
 
@@ -40,14 +43,8 @@ def alone_model(
             f"{type(method).__name__} cannot train one task alone: name at least two tasks"
         )
     if not isinstance(method, Local):
-        method = Local(
-            lr=method.lr, local_steps=method.local_steps, batch=method.batch,
-            halve_every=method.halve_every,
-            steepest=method.steepest,
-        )  # fmt: skip
-    simulation = prepare(
-        federation, method, model, None, Everyone(), rounds, Randomness.of(seed),
-        model.start.device,
-    )  # fmt: skip
+        method = Local(**{one.name: getattr(method, one.name) for one in fields(TrainedMethod)})
+    plan, here = Plan(method=method, rounds=rounds), model.start.device
+    simulation = simulation_of(plan, federation, model, Everyone(), Randomness.of(seed), here)
     simulation.run()
     return simulation.personal(torch.arange(1))

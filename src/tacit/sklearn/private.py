@@ -36,6 +36,7 @@ from tacit.privacy.accounting import Spent
 from tacit.privacy.sampling import Neighbours
 from tacit.randomness import Randomness
 from tacit.runtime.auto import chosen, mixes
+from tacit.runtime.plan import Plan
 from tacit.runtime.progress import silent
 from tacit.runtime.start import model_of
 from tacit.runtime.train import train
@@ -126,8 +127,11 @@ class _Private(MultiTask):
                 )
         else:
             flat = model_of(model, federation, Randomness.of(seed).key("model", 0))
-            plan = chosen(federation, method, privacy, model, rounds, personalise="none")
-            models, self.diverged_ = alone_model(federation, plan, flat, seed), []
+            plan = Plan(
+                method=method, privacy=privacy, model=model, rounds=rounds, personalise="none"
+            )
+            found = chosen(federation, plan)
+            models, self.diverged_ = alone_model(federation, found, flat, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
                 {}, channel="nothing", privacy=None, tasks=1, sampler=Everyone(), clip=math.inf,

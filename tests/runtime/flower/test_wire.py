@@ -14,6 +14,7 @@ from tacit.runtime.flower.asking import FlowerSilos
 from tacit.runtime.flower.limits import Strangers
 from tacit.runtime.flower.link import Link
 from tacit.runtime.flower.node import Node
+from tacit.runtime.plan import Plan
 from tacit.runtime.silos.conduct import conduct
 from tacit.runtime.silos.events import StrangerTurnedAway
 from tacit.runtime.silos.keys import load_node_key, load_public, make_keys
@@ -85,7 +86,7 @@ RUNS = {
 def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
     federation, (method, settings) = federation_of(name), RUNS[name]
     given = {"cohort": 1.0, "server": None, "seed": 3, "model": "linear"}
-    terms = terms_of(federation, method, **(given | settings))
+    terms = terms_of(federation, Plan(method=method, **(given | settings)))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []
     with connected(silos, terms, tmp_path / "keys") as link:
@@ -107,7 +108,7 @@ def test_the_last_word_of_a_silo_that_has_left_is_heard(tmp_path):
     """Flower's own call forgets the reply of a node that is gone when it looks."""
     federation = federation_of("fedavg")
     given = {"model": "linear", "cohort": 1.0, "server": None, "seed": 3, "privacy": None}
-    terms = terms_of(federation, tacit.FedAvg(), rounds=1, **given)
+    terms = terms_of(federation, Plan(method=tacit.FedAvg(), rounds=1, **given))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []
     with connected(silos, terms, tmp_path / "keys", leave_after="finish") as link:

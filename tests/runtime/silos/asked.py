@@ -11,6 +11,7 @@ import torch
 
 import tacit
 from tacit.federation import Federation
+from tacit.runtime.plan import Plan
 from tacit.runtime.silos.conduct import begun, opened
 from tacit.runtime.silos.coordinator import Asking
 from tacit.runtime.silos.diary import LOG, Diary
@@ -41,7 +42,7 @@ def agreed(
     method = tacit.FedAvg(clip=0.5) if method is None else method
     settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "server": None, "seed": None}
     settings["privacy"] = None if relaxed else AGREED
-    made = terms_of(federation, method, **(settings | changes))
+    made = terms_of(federation, Plan(method=method, **(settings | changes)))
     planned = {"retries": retries} if retries else {}
     return dataclasses.replace(made, metrics=metrics, **planned)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.runtime.plan import Plan
 from tacit.runtime.silos.conduct import conduct
 from tacit.runtime.silos.messages import Reply, Request
 from tacit.runtime.silos.servers import ToServers
@@ -52,17 +53,14 @@ def secure(running, **settings):
 
 def run(federation, method, servers, folder, *, asking=AtOnce, curator=None, **settings):
     curator = curator or secure(servers)
-    terms = terms_of(
-        federation,
-        method,
-        model="linear",
+    plan = Plan(
+        method=method,
         rounds=settings.pop("rounds"),
         cohort=settings.pop("cohort", 1.0),
         privacy=settings.pop("privacy", None),
-        server=None,
-        seed=None,
         curator=curator,
     )
+    terms = terms_of(federation, plan)
     silos = []
     for task, name in enumerate(terms.silos):
         place = folder / name

@@ -25,15 +25,14 @@ from tacit.methods.server import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness
-from tacit.runtime.curator import check_curator
-from tacit.runtime.prepare import prepare
+from tacit.runtime.prepare import simulation_of
 from tacit.runtime.progress import Progress, silent
 from tacit.runtime.silos.coordinator import Asking, Coordination, Silos
 from tacit.runtime.silos.diary import Diary
 from tacit.runtime.silos.events import GuaranteeGiven, RoundsOver, ScoresWithheld
 from tacit.runtime.silos.terms import Terms, agreed_noise
 from tacit.runtime.silos.work import BEGUN, CPU, RUN
-from tacit.runtime.start import check, model_of
+from tacit.runtime.start import model_of
 from tacit.runtime.store import REMEDY, check_unused
 from tacit.runtime.train import epsilon_so_far
 from tacit.secure.settings import Secure
@@ -134,7 +133,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
             )
         return known
     check_unused(folder, path)
-    check(terms.federation(), terms.made_method(), terms.rounds, None, terms.made_privacy(), "none")
+    terms.plan().check(terms.federation())
     noise = agreed_noise(terms)
     key = Randomness.of(terms.seed).run_key if key is None else key
     start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
@@ -151,8 +150,7 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together 
         )
     if servers is None:
         return None
-    method, privacy = terms.made_method(), terms.made_privacy()
-    check_curator(terms.federation(), method, servers, privacy, terms.seed)
+    terms.plan().but(curator=servers).check(terms.federation())
     from tacit.runtime.silos.servers import Together  # needs tacit[secure]
 
     return Together(servers, asking)
@@ -166,15 +164,13 @@ def opened(
     together: Together | None = None,
 ) -> Coordination:
     """The run in this folder, as it was left."""
-    method, privacy, federation = terms.made_method(), terms.made_privacy(), terms.federation()
+    privacy, federation = terms.made_privacy(), terms.federation()
     randomness = Randomness(terms.seed, start["key"])
     model = model_of(terms.model, federation, randomness.key("model", 0))
     given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
-    made = prepare(
-        federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-        folder=folder, server=terms.made_server(),
-        engine=functools.partial(Coordination, asking=asking, together=together),
-    )  # fmt: skip
+    plan = terms.plan().but(privacy=given, curator=None)
+    engine = functools.partial(Coordination, asking=asking, together=together)
+    made = simulation_of(plan, federation, model, terms.sampler(), randomness, CPU, folder, engine)
     assert isinstance(made, Coordination)
     if privacy is not None and privacy.epsilon is not None:
         delta = privacy.delta_for(len(terms.silos))
