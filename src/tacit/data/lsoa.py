@@ -22,7 +22,7 @@ import torch
 
 from tacit.data.assemble import assemble
 from tacit.data.folders import find, only
-from tacit.data.school import RowLength, check_rows, read_mat, shares, unit
+from tacit.data.school import RowLength, check_rows, read_mat, shares
 from tacit.data.split import SplitRule
 from tacit.data.targets import Target
 from tacit.errors import TacitError
@@ -93,7 +93,7 @@ def lsoa2(
     if fixed:  # rows that are not held are still in the order of `where`
         later = torch.from_numpy(where[where != 2] == 1)
         made = replace(made, train=made.train.where(~later), validation=made.train.where(later))
-    return unit(made) if rows == "unit" else made
+    return made.through("unit") if rows == "unit" else made
 
 
 def _read(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -16,12 +16,10 @@ column is 1 for everybody and is left out: models have an intercept of their own
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch.nn.functional as F
 from scipy.io import loadmat
 
 from tacit.data.assemble import assemble
@@ -30,7 +28,7 @@ from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import SplitRule
 from tacit.data.targets import Target
 from tacit.errors import TacitError
-from tacit.federation import PARTS, Federation
+from tacit.federation import Federation
 
 FEATURES = (
     *(f"year={year}" for year in (1985, 1986, 1987)),
@@ -112,7 +110,7 @@ def school(
         assumptions=said,
         source="School" if split is None else f"School, fixed split {split}",
     )
-    return unit(made) if rows == "unit" else made
+    return made.through("unit") if rows == "unit" else made
 
 
 def shares(train: float, validation: float, seed: int, min_rows: int = 0) -> SplitRule:
@@ -129,14 +127,6 @@ def shares(train: float, validation: float, seed: int, min_rows: int = 0) -> Spl
 def check_rows(rows: str) -> None:
     if rows not in ("raw", "unit"):
         raise TacitError(f"rows={rows!r}: choose raw or unit")
-
-
-def unit(made: Federation) -> Federation:
-    """The same rows at length one (a row of zeros stays), and marked as such for predictions."""
-    short = {
-        name: replace(made.part(name), x=F.normalize(made.part(name).x, dim=1)) for name in PARTS
-    }
-    return replace(made, **short, representation="unit")
 
 
 def read_mat(file: Path, layouts: Sequence[Sequence[str]], what: str) -> dict[str, Any]:
