@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tacit.secure.fedmtl import FedMTLJob, Mixed, Secret
+from tacit.secure.fedmtl import FedMTLAnswer, FedMTLJob, Secret
 from tacit.secure.local import LocalServers
 from tacit.secure.process import of_our_own
 
@@ -80,7 +80,7 @@ def measure(trust: str, servers: int, bits: int, secrets: dict[str, Secret]) -> 
     error = max(
         float(np.linalg.norm(answer.rows - wanted[name]) / np.linalg.norm(wanted[name]))
         for name, answer in outcome.answers.items()
-        if isinstance(answer, Mixed)
+        if isinstance(answer, FedMTLAnswer)
     )
     reports = list(outcome.opened.values())
     return {

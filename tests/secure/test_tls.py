@@ -272,7 +272,7 @@ def answering(folder, name):
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept():
-        with contextlib.suppress(OSError, tls.Refused), listener:
+        with contextlib.suppress(OSError, tls.NotAdmitted), listener:
             receiving(Identity(folder, name), listener.accept()[0]).close()
 
     threading.Thread(target=accept, daemon=True).start()

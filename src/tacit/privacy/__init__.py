@@ -1,6 +1,6 @@
 """Bounded contributions, noise, the ledger, and the guarantee read off it.
 
-The accounting is arithmetic. Only the channel needs PyTorch, so it is imported when it is first used.
+The accounting is arithmetic. Only the channel needs PyTorch: it is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ CLOSED, BROKEN_OFF = ENDINGS = "closed the connection", "broke off TLS"
 """How the other side ends a connection, whatever its reason is."""
 
 
-class Channel:
+class Connection:
     """Frames to and from one party. Only one thread at a time may use it."""
 
     def __init__(self, sock: ssl.SSLSocket, peer: str) -> None:

@@ -76,7 +76,7 @@ class Secret:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class FedMTLAnswer:
     """What a client is answered."""
 
     rows: np.ndarray
@@ -145,7 +145,7 @@ class FedMTLJob(Job):
 
     # The client.
 
-    def take_part(self, links: Links, secret: Secret) -> Generator[None, None, Mixed]:
+    def take_part(self, links: Links, secret: Secret) -> Generator[None, None, FedMTLAnswer]:
         yield from self._uploading(links, secret)
         yield
         return (yield from self._collecting(links))
@@ -153,7 +153,7 @@ class FedMTLJob(Job):
     def upload(self, links: Links, secret: Secret) -> None:
         finished(self._uploading(links, secret))
 
-    def collect(self, links: Links) -> Mixed:
+    def collect(self, links: Links) -> FedMTLAnswer:
         return finished(self._collecting(links))
 
     def _uploading(self, links: Links, secret: Secret) -> Generator[None, None, None]:
@@ -185,14 +185,14 @@ class FedMTLJob(Job):
             links, arrays, lambda piece: fixed.encode(secret.rows[piece]), self._arrays
         )
 
-    def _collecting(self, links: Links) -> Generator[None, None, Mixed]:
+    def _collecting(self, links: Links) -> Generator[None, None, FedMTLAnswer]:
         rows = np.empty(self.columns, self.fixed.real)
         for piece in self._arrays[-1].pieces:
             shape = rows[piece].shape
             rows[piece] = self._reconstructed(links, "shared layers", shape)
             yield
         shape = (self.heads, self.length)
-        return Mixed(rows, self._reconstructed(links, "task layers", shape))
+        return FedMTLAnswer(rows, self._reconstructed(links, "task layers", shape))
 
     def _reconstructed(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
         shares = [

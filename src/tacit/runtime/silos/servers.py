@@ -121,7 +121,7 @@ class RoundLost(TacitError):
 
 
 @dataclass
-class Together:
+class SharedJobs:
     """Jobs that silos take part in by themselves."""
 
     settings: Secure
@@ -229,11 +229,14 @@ class Together:
                 raise PartyError(name, "did not hand in its shares")
 
 
+Together = SharedJobs  # the former name, as long as `conduct` and `coordinator` use it
+
+
 @dataclass
 class SiloSum:
     """The billboard's curator, where silos hand in shares themselves; see `privacy.curator`."""
 
-    together: Together
+    together: SharedJobs
     silos: int
     repeats = True
 
