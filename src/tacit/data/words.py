@@ -56,9 +56,8 @@ class Sizes:
     length: int = 64
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("words", 1, MOST_WORDS), ("tags", 2, 100_000), ("length", 1, 100_000),
-        ):  # fmt: skip
+        limits = {"words": (1, MOST_WORDS), "tags": (2, 100_000), "length": (1, 100_000)}
+        for name, (least, most) in limits.items():
             value = getattr(self, name)
             if not isinstance(value, int) or not least <= value <= most:
                 raise TacitError(

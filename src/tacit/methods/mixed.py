@@ -150,11 +150,9 @@ class Mixed(LinearMethod):
         d = outputs * (math.prod(federation.input_shape) + 1)
         told = 0 if federation.units is None else 5 * len(federation.units)
         drown = noise * math.sqrt(told) > VOTES_DROWN
-        return replace(
-            self, tasks=tasks, outputs=outputs, clip=1.0,
-            whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,
-            units="none" if drown else self.units,
-        )  # fmt: skip
+        whole = noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS
+        units = "none" if drown else self.units
+        return replace(self, tasks=tasks, outputs=outputs, clip=1.0, whole=whole, units=units)
 
     @property
     def exact(self) -> bool:
@@ -478,10 +476,8 @@ class Mixed(LinearMethod):
         width = len(beta) // self.outputs
         rows, own_columns = design(batches, width), self.own(width)
         columns = torch.eye(width).to(beta)[own_columns]
-        own = own_effects(
-            model.kind, rows, own_columns, beta, board["root"], board["rest"],
-            limit=math.inf if self.exact else OUTLYING,
-        )  # fmt: skip
+        shared, limit = (beta, board["root"], board["rest"]), math.inf if self.exact else OUTLYING
+        own = own_effects(model.kind, rows, own_columns, *shared, limit=limit)
         w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
         judged = not self.exact if self.judged is None else self.judged
         if judged:

@@ -93,10 +93,9 @@ def section(result: Mapping[str, Any]) -> str:
         [words, count(number), share(number, total), _bar(number / most)] for words, number in found
     ]
     said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {_free(result)}")
-    return (
-        "<h2>What the tasks ended with</h2>" + uncovered(result) + said
-        + table(["", "tasks", "share", ""], rows, kind="bars") + paragraph(_terms(result), "note")
-    )  # fmt: skip
+    head = "<h2>What the tasks ended with</h2>" + uncovered(result)
+    bars = table(["", "tasks", "share", ""], rows, kind="bars")
+    return head + said + bars + paragraph(_terms(result), "note")
 
 
 def _free(result: Mapping[str, Any]) -> str:

@@ -43,10 +43,9 @@ from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.runtime.votes import Votes
 
-STEADY: dict[str, Any] = {
-    "lr": 0.1, "steepest": 1.0, "local_steps": 10, "clip": 1.0, "clip_quantile": 0.5,
-    "shorten": True,
-}  # fmt: skip
+STEADY: dict[str, Any] = dict(
+    lr=0.1, steepest=1.0, local_steps=10, clip=1.0, clip_quantile=0.5, shorten=True
+)
 """Neither a local step nor a step of the billboard is longer than it should be."""
 ROUNDS = 30
 TOGETHER = 1000

@@ -91,10 +91,16 @@ def between_tasks(
     if privacy is not None:
         matrix, spread = released_gram(models, clip, privacy, ledger, randomness)
     promise = guarantee(
-        ledger.releases(), channel="billboard", privacy=privacy, tasks=tasks, sampler=Everyone(),
-        clip=clip, seeded=seed is not None, assumptions=federation.assumptions,
+        ledger.releases(),
+        channel="billboard",
+        privacy=privacy,
+        tasks=tasks,
+        sampler=Everyone(),
+        clip=clip,
+        seeded=seed is not None,
+        assumptions=federation.assumptions,
         leaks=federation.leaks,
-    )  # fmt: skip
+    )
     return BetweenTasks(matrix.numpy(), spread, promise)
 
 

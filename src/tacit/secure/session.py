@@ -93,10 +93,9 @@ class Session:
         self._connect()
         self._wait_for_all()
         both_ways = {name: self._incoming[name] for name in (*self.job.clients, COORDINATOR)}
-        links = TlsLinks(
-            self._identity.name, self._outgoing | both_ways, self._incoming, self._patience,
-            through_threads=self._others,
-        )  # fmt: skip
+        connections = self._outgoing | both_ways, self._incoming
+        name, servers = self._identity.name, self._others
+        links = TlsLinks(name, *connections, self._patience, through_threads=servers)
         links.secret = self._secret
         try:
             self.job.work(links)

@@ -40,14 +40,9 @@ def alone_model(
             f"{type(method).__name__} cannot train one task alone: name at least two tasks"
         )
     if not isinstance(method, Local):
-        method = Local(
-            lr=method.lr, local_steps=method.local_steps, batch=method.batch,
-            halve_every=method.halve_every,
-            steepest=method.steepest,
-        )  # fmt: skip
-    simulation = prepare(
-        federation, method, model, None, Everyone(), rounds, Randomness.of(seed),
-        model.start.device,
-    )  # fmt: skip
+        names = ("lr", "local_steps", "batch", "halve_every", "steepest")
+        method = Local(**{name: getattr(method, name) for name in names})
+    how = rounds, Randomness.of(seed), model.start.device
+    simulation = prepare(federation, method, model, None, Everyone(), *how)
     simulation.run()
     return simulation.personal(torch.arange(1))

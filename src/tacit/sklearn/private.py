@@ -109,10 +109,9 @@ class _Private(MultiTask):
             self._compare(rows, privacy)
             # Nothing is published before `fit` returns, and nothing ever is if it fails: a ledger
             # in memory is sound. (`Prepaid` says to `train` that it need not survive.)
-            run = train(
-                federation, method, model=model, privacy=privacy, rounds=rounds, seed=seed,
-                personalise="none", baselines=False, progress=silent,
-            )  # fmt: skip
+            given: Any = {"model": model, "privacy": privacy, "rounds": rounds, "seed": seed}
+            given |= {"personalise": "none", "baselines": False, "progress": silent}
+            run = train(federation, method, **given)
             flat, every = run.simulation.model, torch.arange(len(federation))
             models, public = run.simulation.personal(every), run.simulation.newcomer(every[:1])
             promise, made = run.guarantee, run.simulation.channel.ledger
@@ -130,9 +129,15 @@ class _Private(MultiTask):
             models, self.diverged_ = alone_model(federation, plan, flat, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
-                {}, channel="nothing", privacy=None, tasks=1, sampler=Everyone(), clip=math.inf,
-                seeded=seed is not None, assumptions=federation.assumptions,
-            )  # fmt: skip
+                {},
+                channel="nothing",
+                privacy=None,
+                tasks=1,
+                sampler=Everyone(),
+                clip=math.inf,
+                seeded=seed is not None,
+                assumptions=federation.assumptions,
+            )
         w, buffers = (torch.cat(pair) for pair in zip(models, public, strict=True))
         blank = bool((public[0] == flat.start).all())
         self._keep(federation, flat, w, buffers, blank)
@@ -412,10 +417,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         random_state: int | np.random.RandomState | None = None,
         ledger: str | Path | None = None,
     ) -> None:
-        super().__init__(
-            method, epsilon=epsilon, delta=delta, neighbours=neighbours, rounds=rounds,
-            model=model, fit_intercept=fit_intercept, random_state=random_state, ledger=ledger,
-        )  # fmt: skip
+        promise: Any = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
+        fitted: Any = {"rounds": rounds, "model": model, "fit_intercept": fit_intercept}
+        super().__init__(method, **promise, **fitted, random_state=random_state, ledger=ledger)
         self.target_scale: Literal["task"] | tuple[float, float] = target_scale
 
     def _public_units(self) -> bool:

@@ -135,13 +135,18 @@ class Link:
             if not path.is_file():
                 raise TacitError(f"there is no {path}: make it with `tacit deploy keys`")
         config = uvicorn.Config(
-            self._app, log_level="critical", access_log=False, backlog=BACKLOG,
+            self._app,
+            log_level="critical",
+            access_log=False,
+            backlog=BACKLOG,
             ws="none",  # a second way in that nobody needs
             loop="asyncio",  # others do not accept through the door
             http="h11",  # others read heads without end
-            callback_notify=self._sweep, timeout_notify=1,
-            ssl_certfile=str(certificate), ssl_keyfile=str(key),
-        )  # fmt: skip
+            callback_notify=self._sweep,
+            timeout_notify=1,
+            ssl_certfile=str(certificate),
+            ssl_keyfile=str(key),
+        )
         return uvicorn.Server(config)
 
     async def _sweep(self) -> None:
@@ -158,10 +163,8 @@ class Link:
 
     def run(self, app: ServerApp, **config: str | int | float | bool) -> None:
         """Run an app over the nodes, as Flower would, in this process."""
-        run = self.state.create_run(
-            "tacit/tacit", "0", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID,
-            TaskType.SERVER_APP,
-        )  # fmt: skip
+        nobody = NOOP_FEDERATION_ID, None, NOOP_FLWR_AID
+        run = self.state.create_run("tacit/tacit", "0", "", {}, *nobody, TaskType.SERVER_APP)
         info = self.state.get_run_info(run_ids=[run])[0]
         task = info.primary_task_id
         token = self.state.claim_task(task)

@@ -171,10 +171,8 @@ def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
     stopped: Exception | None = None
     try:
         with _quiet(), _within_reach():
-            run_simulation(
-                made_server_app(rounds), virtual_silos(place), len(terms.silos),
-                backend_config=_backend(),
-            )  # fmt: skip
+            apps = made_server_app(rounds), virtual_silos(place)
+            run_simulation(*apps, len(terms.silos), backend_config=_backend())
     except Exception as error:
         stopped = error
     finally:

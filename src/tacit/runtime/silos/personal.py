@@ -60,10 +60,8 @@ def keep_personal(
     part: Part = simulation.test_part
     scores = simulation.measure(part, task, personal=models)
     federation = _alone(simulation, work, own)
-    write_models(
-        folder / MODEL, federation, simulation.model, lambda k: models(task[k]), simulation.shown,
-        work.terms.model,
-    )  # fmt: skip
+    learned = simulation.model, lambda k: models(task[k]), simulation.shown
+    write_models(folder / MODEL, federation, *learned, work.terms.model)
     report = _report(work, simulation, part, scores, alone, ended) | _left(folder)
     replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
     return report
@@ -113,13 +111,18 @@ def _left(folder: Path) -> dict[str, Any]:
 def _promised(work: Work, simulation: Simulation) -> Guarantee:
     """What the run promises this silo, read off the silo's own ledger of it."""
     federation, method, channel = simulation.federation, simulation.method, simulation.channel
+    assumptions = (*federation.assumptions, *([PUBLIC] if federation.heads else []))
     promise = guarantee(
-        channel.ledger.releases(), channel=method.channel, privacy=work.terms.made_privacy(),
-        tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
+        channel.ledger.releases(),
+        channel=method.channel,
+        privacy=work.terms.made_privacy(),
+        tasks=len(federation),
+        sampler=channel.sampler,
+        clip=channel.clip,
         seeded=work.terms.seed is not None,
-        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
+        assumptions=assumptions,
         curator=simulation.curated,
-    )  # fmt: skip
+    )
     return dataclasses.replace(promise, party="silo")
 
 
@@ -137,11 +140,10 @@ def _alone(simulation: Simulation, work: Work, own: Own) -> Federation:
     mine = None
     if heads is not None:
         mine = Heads(heads.names, heads.outputs, heads.holds[task : task + 1])
-    return Federation(
-        [terms.silos[task]], terms.kind, terms.outputs, nothing, nothing, nothing,
-        terms.features, terms.labels, own.target_scale,
-        preprocessing=own.preprocessing, schema=own.schema, heads=mine,
-    )  # fmt: skip
+    known: Any = {"features": terms.features, "labels": terms.labels, "heads": mine}
+    known |= {"preprocessing": own.preprocessing, "target_scale": own.target_scale}
+    parts, names = (nothing, nothing, nothing), [terms.silos[task]]
+    return Federation(names, terms.kind, terms.outputs, *parts, schema=own.schema, **known)
 
 
 def predicted(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:

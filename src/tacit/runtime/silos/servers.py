@@ -64,11 +64,8 @@ def sum_job(
 ) -> tuple[SumJob, Grid]:
     """The job of one noisy sum. Silos make it too: whatever is asked for has to be this."""
     grid = Grid.of(silos, servers, noise)
-    job = SumJob(
-        servers=servers, clients=clients, size=size, bits=grid.bits, bound=grid.steps,
-        noise=noise * grid.steps, **given,
-    )  # fmt: skip
-    return job, grid
+    given |= {"bits": grid.bits, "bound": grid.steps, "noise": noise * grid.steps}
+    return SumJob(servers=servers, clients=clients, size=size, **given), grid
 
 
 @dataclass

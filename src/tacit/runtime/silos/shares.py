@@ -114,10 +114,8 @@ def _summed(
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
     size = channel.place.size(work.simulation.size_at(request.round))
-    agreed, grid = sum_job(
-        len(work.terms.silos), servers.settings.servers, job.clients, size,
-        release.noise_multiplier, id=job.id,
-    )  # fmt: skip
+    parties = len(work.terms.silos), servers.settings.servers, job.clients
+    agreed, grid = sum_job(*parties, size, release.noise_multiplier, id=job.id)
     _check_agreed(job, agreed)
     integers = grid.integers(vector)
     handed.enter(work, request, agreed, integers.tobytes())
