@@ -23,7 +23,7 @@ from rich.table import Table
 
 from tacit.secure.fedmtl import FedMTLAnswer, FedMTLJob, Secret
 from tacit.secure.local import LocalServers
-from tacit.secure.process import of_our_own
+from tacit.secure.process import speed_up_process
 
 SHARED, LAYER, HEADS = 1_628_210, 2_505, 8
 STEPS = ("upload", "map", "similarity", "assignment", "weights", "shared layers", "task layers")
@@ -121,7 +121,7 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     console = Console(width=200)
-    of_our_own()  # all clients are here, and are given fresh memory otherwise
+    speed_up_process()  # all clients are here, and are given fresh memory otherwise
     cells = [(t, 3, 80, b) for t in ("replicated", "dealer") for b in (32, 64)]
     if chosen.grid:
         cells = [("dealer", p, n, 32) for p in (2, 3, 4) for n in (20, 40, 80)]

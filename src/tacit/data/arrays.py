@@ -77,7 +77,7 @@ def from_arrays(
         raise TacitError(f"labels has {len(labels)} names, but y has shape {y.shape}")
     return assemble(
         _numbers(x, columns),
-        _checked_target(y, missing=kind == "multilabel" and y.ndim == 2),
+        _check_target(y, missing=kind == "multilabel" and y.ndim == 2),
         names,
         kind=kind,
         rule=rule,
@@ -175,7 +175,7 @@ def _numbers(x: np.ndarray, columns: Sequence[str]) -> np.ndarray:
     return x.astype(np.float64) if x.ndim == 2 and x.dtype.itemsize > 4 else small
 
 
-def _checked_target(y: np.ndarray, missing: bool) -> np.ndarray:
+def _check_target(y: np.ndarray, missing: bool) -> np.ndarray:
     """Numbers, bools, or text as objects; no gaps, but NaN where labels may be missing."""
     if y.dtype.kind not in "biufUO":
         raise TacitError(f"y holds {y.dtype.name} values, expected numbers or text")

@@ -61,7 +61,7 @@ def lsoa2(
     path : the file, or its folder.
     train : share of each task's rows to train on (MP-MTL has 30 %); the others are test rows.
     split : "file" keeps the three parts of the file; then `train` and `validation` are not used.
-    validation : share of the training rows to hold back; 0 is none.
+    validation : share of the training rows to hold back; 0 holds back none.
     rows : "unit" brings every row to length one, as MP-MTL does.
     """
     rule = shares(train, validation, split_seed)

@@ -76,7 +76,7 @@ def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
             raise ValueError(f"{strange} is no array")
         for value in found.values():
             if value.dtype.kind == "U":
-                value.tolist()  # text that is none is found here, not somewhere later
+                value.tolist()  # broken text is found here, not somewhere later
         return found
 
 

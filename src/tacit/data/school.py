@@ -76,7 +76,7 @@ def school(
     path : a folder with the files, or one of them.
     train : share of each school's rows to train on (MP-MTL has 30 %); the others are test rows.
     split : 1 to 10, one of the fixed splits; then `train` is not used.
-    validation : share of the training rows to hold back; 0 is none.
+    validation : share of the training rows to hold back; 0 holds back none.
     rows : "unit" brings every row, once scaled, to length one; MP-MTL does so with rows as they
         are in the file (scale="none"), which costs much of what they tell.
     scale : how features are scaled, as in `from_arrays`; by default the two percentages by public

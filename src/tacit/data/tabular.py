@@ -79,7 +79,7 @@ def from_table(
     check_kind(kind)
     columns = as_table(table)
     if schema is None:
-        known, y = _decided(columns, task, target, features, drop, categorical, kind)
+        known, y = _decide(columns, task, target, features, drop, categorical, kind)
         said = (PUBLIC,)
     else:
         known = schema if isinstance(schema, Schema) else read_schema(schema)
@@ -112,7 +112,7 @@ def from_table(
     return replace(made, schema=replace(known, kind=made.kind, classes=classes))
 
 
-def _decided(
+def _decide(
     table: Table,
     task: str | None,
     target: str | Sequence[str] | None,

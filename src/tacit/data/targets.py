@@ -155,7 +155,7 @@ def _distinct(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def class_codes(cells: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """The number of each cell's class (text, or None for a gap); -1 where it is none of them."""
+    """The number of each cell's class (text, or None for a gap); -1 for an unknown class."""
     number = {number_text(name): k for k, name in enumerate(classes)}
     listed = cells.tolist()
     code = {cell: -1 if cell is None else number.get(number_text(cell), -1) for cell in set(listed)}

@@ -362,7 +362,7 @@ class Mixed(LinearMethod):
         if self.exact:
             after |= self._newton(board, information, score)
         else:
-            after |= self._remembered(board, information, score, blur, doubt)
+            after |= self._remember(board, information, score, blur, doubt)
             after |= self._believed(after)
         if len(moments):
             after |= self._varied(board, moments, noise * units[-1])
@@ -395,7 +395,7 @@ class Mixed(LinearMethod):
             "correction": inverse / tasks,
         }
 
-    def _remembered(
+    def _remember(
         self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
     ) -> dict[str, Tensor]:
         """All releases about β so far; `doubt` is the variance of what H is off."""

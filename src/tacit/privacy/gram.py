@@ -25,7 +25,7 @@ BEFORE_THE_RUN = -1
 """The round it is booked under, so that a run in the same folder goes on with round 0."""
 
 
-def released_gram(
+def release_gram(
     models: Tensor, clip: float, privacy: Privacy, ledger: Ledger, randomness: Randomness
 ) -> tuple[Tensor, float]:
     """The noisy matrix of models [tasks, d], and the noise's standard deviation on its diagonal.

@@ -65,7 +65,7 @@ class Intended:
     rounds: int
     cohort: float | int
     why: str = ""
-    """In words, where it was not said by whoever asked."""
+    """In words, for what the caller did not choose."""
 
 
 def chosen(
@@ -116,7 +116,7 @@ def method_of(method: object) -> Method:
 
 
 def mixes(kind: Kind, columns: int, outputs: int) -> bool:
-    """Whether a linear model of so many columns is one for `mixed`."""
+    """Whether `mixed` can fit a linear model of so many columns."""
     return kind in Mixed.kinds and (outputs == 1 or outputs * (columns + 1) <= MOST_COEFFICIENTS)
 
 

@@ -78,7 +78,7 @@ def mixed(
     )
 
 
-def resumed(folder: Path, progress: Progress | None = None) -> Run:
+def resume_mixed(folder: Path, progress: Progress | None = None) -> Run:
     """Go on with a run of `mixed` on a file, with the settings that its folder has."""
     path = folder / "checkpoint" / SETTINGS
     if not path.is_file():
@@ -86,7 +86,7 @@ def resumed(folder: Path, progress: Progress | None = None) -> Run:
     given = json.loads(path.read_text(encoding="utf-8"))["settings"]
     if given.get("table") is None:
         raise TacitError(
-            f"the run in {folder} is none of `tacit mixed`: use tacit train --resume {folder}"
+            f"the run in {folder} was not made by `tacit mixed`: use tacit train --resume {folder}"
         )
     return mixed(
         given["formula"],

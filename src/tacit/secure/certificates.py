@@ -106,10 +106,10 @@ def _party(
 ) -> bytes:
     # Nobody may take a client's certificate and pose as somebody to connect to.
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * host
-    return b"".join(issued(name, [x509.DNSName(name)], purposes, authority, signer, days))
+    return b"".join(issue(name, [x509.DNSName(name)], purposes, authority, signer, days))
 
 
-def issued(
+def issue(
     name: str,
     addresses: Sequence[x509.GeneralName],
     purposes: Sequence[x509.ObjectIdentifier],

@@ -34,7 +34,7 @@ from tacit.errors import TacitError
 from tacit.secure.assignment import best_total
 from tacit.secure.engine import Engine
 from tacit.secure.fixed import RINGS, Fixed
-from tacit.secure.job import COORDINATOR, DEALER, MOST_NUMBERS, Job, finished, server_name
+from tacit.secure.job import COORDINATOR, DEALER, MOST_NUMBERS, Job, finish, server_name
 from tacit.secure.kernels import matmul
 from tacit.secure.links import Links, PartyError
 from tacit.secure.sharing import reconstruct
@@ -95,7 +95,7 @@ class FedMTLJob(Job):
     columns: int
     heads: int
     slots: int
-    """How many task layers a client uploads: what is more than it has is zeros."""
+    """How many task layers a client uploads; those that it does not have are zeros."""
     length: int
     """Of the longest task layer."""
     shared: Choice = "similar"
@@ -151,10 +151,10 @@ class FedMTLJob(Job):
         return (yield from self._collecting(links))
 
     def upload(self, links: Links, secret: Secret) -> None:
-        finished(self._uploading(links, secret))
+        finish(self._uploading(links, secret))
 
     def collect(self, links: Links) -> FedMTLAnswer:
-        return finished(self._collecting(links))
+        return finish(self._collecting(links))
 
     def _uploading(self, links: Links, secret: Secret) -> Generator[None, None, None]:
         held = sorted(secret.layers)
@@ -189,12 +189,12 @@ class FedMTLJob(Job):
         rows = np.empty(self.columns, self.fixed.real)
         for piece in self._arrays[-1].pieces:
             shape = rows[piece].shape
-            rows[piece] = self._reconstructed(links, "shared layers", shape)
+            rows[piece] = self._reconstruct(links, "shared layers", shape)
             yield
         shape = (self.heads, self.length)
-        return FedMTLAnswer(rows, self._reconstructed(links, "task layers", shape))
+        return FedMTLAnswer(rows, self._reconstruct(links, "task layers", shape))
 
-    def _reconstructed(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
+    def _reconstruct(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
         shares = [
             links.receive(name, label, shape, self.fixed.word) for name in self._route.answering
         ]

@@ -22,7 +22,7 @@ from tacit.errors import TacitError
 from tacit.secure.addresses import Addresses
 from tacit.secure.blame import Reports
 from tacit.secure.channel import Connection
-from tacit.secure.job import COORDINATOR, Job, Outcome, finished
+from tacit.secure.job import COORDINATOR, Job, Outcome, finish
 from tacit.secure.links import PATIENCE, PartyError
 from tacit.secure.tls import Identity, TlsLinks
 from tacit.words import quoted, shortened
@@ -68,7 +68,7 @@ class Remote:
 
 
 @contextlib.contextmanager
-def _linked(
+def _link(
     job: Job, name: str, connect: Callable[[str], Connection], patience: float | None
 ) -> Iterator[TlsLinks]:
     """A party's links to all servers of a job."""
@@ -99,8 +99,8 @@ def take_part(
         return connections[-1]
 
     try:
-        with _linked(job, identity.name, connect, patience) as links:
-            return finished(job.take_part(links, secret))
+        with _link(job, identity.name, connect, patience) as links:
+            return finish(job.take_part(links, secret))
     finally:
         for connection in connections:
             connection.close()
@@ -240,7 +240,7 @@ class _Round:
     @contextlib.contextmanager
     def _links(self, name: str) -> Iterator[TlsLinks]:
         # Without patience: silent servers are noticed by `_follow`, which ends all connections.
-        with _linked(
+        with _link(
             self.job, name, lambda server: self._connect(name, server, "link"), patience=None
         ) as links:
             yield links

@@ -74,7 +74,7 @@ class Identity:
             reason = error.strerror or "no answer"
             raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
         try:
-            sock = _prepared(self._outgoing, plain)
+            sock = _prepare(self._outgoing, plain)
             _shake_hands(sock)
         except NotAdmitted as refused:
             raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
@@ -97,7 +97,7 @@ class Identity:
 
     def begin(self, plain: socket.socket) -> ssl.SSLSocket:
         """What `accept` takes: TLS will be spoken here; nothing is sent or waited for yet."""
-        return _prepared(self._incoming, plain)
+        return _prepare(self._incoming, plain)
 
     def accept(self, sock: ssl.SSLSocket, patience: float) -> Connection:
         """The other side of `connect`, up to the greeting; raises `NotAdmitted`."""
@@ -130,7 +130,7 @@ def _context(protocol: int, folder: Path, name: str) -> ssl.SSLContext:
     return context
 
 
-def _prepared(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
+def _prepare(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
     """TLS on top of this connection, before the handshake; closed if that fails."""
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

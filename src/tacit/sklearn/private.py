@@ -291,12 +291,12 @@ class _Private(MultiTask):
         if not rows.x.float().isfinite().all():
             raise TacitError("X holds numbers too large for single precision: scale it first")
         if not self._votes(method):
-            return self._made(rows)
+            return self._make(rows)
         # Columns in each task's own units, from which a run goes over to common ones.
         x, offsets = rows.x.numpy(), rows.offsets.numpy()
         fitted = preprocess.fit(x, offsets, "task", self._columns(x.shape[1]))
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
-        made = self._made(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
+        made = self._make(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
         own = None if self._public_units() else made.target_scale
         spread = preprocess.moments(rows.y.double().numpy()[:, None], offsets)[1][:, 0]
         return replace(
@@ -317,7 +317,7 @@ class _Private(MultiTask):
     def _columns(self, number: int) -> list[str]:
         return [*getattr(self, "feature_names_in_", [f"x{i}" for i in range(number)])]
 
-    def _made(self, rows: Rows) -> Federation:
+    def _make(self, rows: Rows) -> Federation:
         x = rows.x.float()
         y, about = self._target(rows)
         nothing = Rows(x[:0], y[:0], torch.zeros_like(rows.offsets))

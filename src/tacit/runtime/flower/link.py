@@ -100,7 +100,7 @@ class Link:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Link]:
-        server = self._served()
+        server = self._make_server()
         # Its lines quote what silos send, one for each request, on our terminal.
         logging.getLogger("flwr").setLevel(logging.CRITICAL + 1)
         try:
@@ -129,7 +129,7 @@ class Link:
             server.should_exit = True
             thread.join(timeout=5)
 
-    def _served(self) -> uvicorn.Server:
+    def _make_server(self) -> uvicorn.Server:
         certificate, key = self._certificates / "server.pem", self._certificates / "server.key"
         for path in (certificate, key):
             if not path.is_file():
@@ -193,9 +193,9 @@ class LocalGrid(HttpGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Replies that have arrived whole: Flower would wait for the rest, and for nobody else."""
         whole = [number for number in message_ids if self._whole(number)]
-        return [message for number in whole for message in self._pulled(number)]
+        return [message for number in whole for message in self._pull(number)]
 
-    def _pulled(self, number: str) -> list[Message]:
+    def _pull(self, number: str) -> list[Message]:
         """The reply to this request; an empty one for what Flower cannot put together.
 
         Not by Flower's own call: it forgets the reply of a node that has left since.
@@ -208,7 +208,7 @@ class LocalGrid(HttpGrid):
             message: Any = inflate_object_from_contents(reply, contents)
             if message.metadata.reply_to_message_id == number:
                 content = message.content
-        except Exception:  # of any kind: whoever sent the parts chose them
+        except Exception:  # any kind: the sender chose the parts
             content = RecordDict()
         self._state.delete_messages({number})
         store.delete(reply)

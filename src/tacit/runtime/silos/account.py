@@ -92,7 +92,7 @@ class Account:
         self.ledger.book(EXTRA, release, repeatable=False)
 
     def close(self, releases: int) -> None:
-        """Book what is open of the first ones; what the budget forbids was never given away."""
+        """Book the first releases, as far as they are not booked and the budget allows them."""
         self.pay(min(releases, self._room()) - 1)
 
     def _elsewhere(self) -> Counter[Booked]:

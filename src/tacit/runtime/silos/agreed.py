@@ -58,7 +58,7 @@ DataSection = AgreedTable  # the former name, as long as `agreement` uses it
 
 
 def check_columns(data: AgreedTable) -> None:
-    """Refuse columns that are none, or that are two things at once."""
+    """Refuse columns without a kind, and columns of two kinds at once."""
     SplitRule(data.validation, data.test, data.split_seed)
     if not data.columns:
         raise TacitError("no columns were agreed: name at least one in [data.columns]")

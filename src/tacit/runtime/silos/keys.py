@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tacit.errors import TacitError
 from tacit.files import make_folder, replace
-from tacit.secure.certificates import authority_of, check_name, issued, write_secret
+from tacit.secure.certificates import authority_of, check_name, issue, write_secret
 from tacit.secure.job import COORDINATOR
 
 HERE = ("localhost", "127.0.0.1")
@@ -61,7 +61,7 @@ def make_keys(folder: Path, silos: Sequence[str], hosts: Sequence[str] = ()) -> 
         )
     else:
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH]
-        made, secret = issued(COORDINATOR, addresses, purposes, authority, signer)
+        made, secret = issue(COORDINATOR, addresses, purposes, authority, signer)
         write_secret(key, secret)
         replace(certificate, made)
     for silo in silos:
@@ -132,7 +132,7 @@ def _read(path: Path) -> bytes:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write it, or make sure that it is what is there."""
+    """Write the file, or check that it already has this content."""
     if not path.exists():
         replace(path, content)
     elif path.read_bytes() != content:

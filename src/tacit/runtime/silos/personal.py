@@ -95,7 +95,7 @@ def _report(
         "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
         "numbers": size if work.exchanges else simulation.channel.place.size(size),
         "leaves": what_leaves(work.terms),
-        "guarantee": _promised(work, simulation).to_json(),
+        "guarantee": _describe_promise(work, simulation).to_json(),
         **({"effects": effects_of(simulation, work.task).to_json()} if mixed else {}),
     }
 
@@ -108,7 +108,7 @@ def _left(folder: Path) -> dict[str, Any]:
     return {"contributions": times, "unreadable_events": unreadable}
 
 
-def _promised(work: Work, simulation: Simulation) -> Guarantee:
+def _describe_promise(work: Work, simulation: Simulation) -> Guarantee:
     """What the run promises this silo, read off the silo's own ledger of it."""
     federation, method, channel = simulation.federation, simulation.method, simulation.channel
     assumptions = (*federation.assumptions, *([PUBLIC] if federation.heads else []))
@@ -127,7 +127,7 @@ def _promised(work: Work, simulation: Simulation) -> Guarantee:
 
 
 def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """A score that cannot be computed is none: JSON has no other word for it."""
+    """A score that is not finite becomes null, because JSON has no NaN."""
     return {k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()}
 
 
@@ -146,7 +146,7 @@ def _alone(simulation: Simulation, work: Work, own: Own) -> Federation:
     return Federation(names, terms.kind, terms.outputs, *parts, schema=own.schema, **known)
 
 
-def predicted(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
+def predict_rows(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
     """Predictions for new rows by the model in this silo's folder; no server is needed."""
     if not (folder / MODEL / "about.json").exists():
         raise TacitError(

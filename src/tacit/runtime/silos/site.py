@@ -71,7 +71,7 @@ class Site:
     also: Callable[[str], None] = lambda line: None
 
     @classmethod
-    def opened(cls, folder: Path, also: Callable[[str], None] = lambda line: None) -> Site:
+    def open(cls, folder: Path, also: Callable[[str], None] = lambda line: None) -> Site:
         for name in (SETTINGS, AGREED):
             if not (folder / name).is_file():
                 raise TacitError(f"{folder} has no {name}: make it with `tacit silo init`")
