@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.folders import find
 from tacit.data.split import SplitRule
 from tacit.data.targets import Target
@@ -125,13 +125,9 @@ def _federation(
         np.concatenate(found.x),
         Target("binary" if binary else "multiclass", y, 1 if binary else len(classes), classes),
         np.repeat(found.names, [len(rows) for rows in found.y]),
+        About(source=source, assumptions=said),
         rule=rule,
-        scale="none",
-        target_scale="none",
-        features=(),
         held=held,
-        assumptions=said,
-        source=source,
     )
 
 

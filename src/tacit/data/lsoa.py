@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.folders import find, only
 from tacit.data.school import RowLength, check_rows, read_mat, shares
 from tacit.data.split import SplitRule
@@ -82,13 +82,13 @@ def lsoa2(
         x[person],
         Target("binary", y[person, task], 1, ("0", "1")),
         np.array([f"target-{k}" for k in number])[task],
+        About(
+            source="LSOA II, parts of the file" if fixed else "LSOA II",
+            features=tuple(f"x{k + 1}" for k in range(x.shape[1])),
+            assumptions=(SAME_PEOPLE, PREPARED),
+        ),
         rule=rule,
-        scale="none",
-        target_scale="none",
-        features=tuple(f"x{k + 1}" for k in range(x.shape[1])),
         held=where == 2 if fixed else None,
-        assumptions=(SAME_PEOPLE, PREPARED),
-        source="LSOA II, parts of the file" if fixed else "LSOA II",
     )
     if fixed:  # rows that are not held are still in the order of `where`
         later = torch.from_numpy(where[where != 2] == 1)

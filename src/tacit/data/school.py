@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.io import loadmat
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.folders import find, only
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import SplitRule
@@ -98,17 +98,16 @@ def school(
     if scale is None:
         scale = PERCENTAGES
         said = ("percentages are scaled by what they mean, not by what schools have",)
+    source = "School" if split is None else f"School, fixed split {split}"
     made = assemble(
         x,
         Target("regression", y, 1),
         np.repeat([f"school-{k + 1}" for k in range(len(counts))], counts),
+        About(source=source, features=FEATURES, assumptions=said),
         rule=rule,
         scale=scale,
         target_scale=target_scale,
-        features=FEATURES,
         held=None if split is None else _held(file.parent, int(split), len(y)),
-        assumptions=said,
-        source="School" if split is None else f"School, fixed split {split}",
     )
     return made.through("unit") if rows == "unit" else made
 

@@ -62,6 +62,20 @@ def check_kind(kind: str | None) -> None:
         raise TacitError(f"kind is {kind!r}, expected one of: {', '.join(get_args(Kind))}")
 
 
+@dataclass(frozen=True)
+class RawTarget:
+    """A target as it stands in a table, whose kind and classes its rows tell; see `encode`."""
+
+    y: np.ndarray
+    kind: Kind | None = None
+    name: str = "y"
+    names: Sequence[str] | None = None
+
+    def at(self, rows: np.ndarray) -> Target:
+        """Told by some of the rows."""
+        return encode(self.y[rows], self.kind, self.name, self.names)
+
+
 def encode(
     y: np.ndarray, kind: Kind | None, name: str = "y", names: Sequence[str] | None = None
 ) -> Target:

@@ -11,6 +11,7 @@ from tacit.data.cells import Table, missing, texts
 from tacit.data.folders import find, only
 from tacit.data.split import SplitRule
 from tacit.data.tabular import read_table
+from tacit.data.targets import RawTarget
 from tacit.data.words import (
     Sizes,
     Texts,
@@ -63,7 +64,8 @@ def text(
         found.add(user, words_of(own or ""), [part for part in parts if part])
     if separator:
         return tag_federation(found, sizes, rule, table.source)
-    return text_federation(found, label, sizes, rule, table.source)
+    answer = RawTarget(label, "multiclass", "the label")
+    return text_federation(found, answer, sizes, rule, table.source)
 
 
 def _fill(table: Table, name: str) -> np.ndarray:

@@ -53,7 +53,16 @@ from tacit.local import lengths
 from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import basis, information, level, own_effects, said, score, variances
+from tacit.local.mixed import (
+    Parameters,
+    basis,
+    information,
+    level,
+    own_effects,
+    said,
+    score,
+    variances,
+)
 from tacit.local.settled import BY_ITSELF, settled
 from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod, as_parameters, differences
@@ -280,7 +289,7 @@ class Mixed(LinearMethod):
     def _about_beta(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
         """Information and score, or the score alone, with the variances that H is released with."""
         if self.exact or kind != "regression":
-            told = said(kind, rows, *self._parameters(board, "working "), evenly=not self.exact)
+            told = said(kind, rows, self._parameters(board, "working "), evenly=not self.exact)
             known, found = told.information, told.score
         else:
             own, root = self.own(len(board["beta"])), board["working root"]
@@ -299,18 +308,15 @@ class Mixed(LinearMethod):
         at, evenly = self._parameters(board, ""), not self.exact
         if kind == "regression":
             limit = math.inf if self.exact else OUTLYING
-            told = variances(rows, gram, *at, evenly=evenly, limit=limit)
+            told = variances(rows, gram, at, evenly=evenly, limit=limit)
         else:
-            told = said(kind, rows, *at, evenly=evenly)[2:4]
+            told = said(kind, rows, at, evenly=evenly)[2:4]
         return torch.cat([side.reshape(-1) for side in told])
 
-    def _parameters(
-        self, board: Board, which: str
-    ) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
-        """The columns of z, β, L, σ² and the correction."""
+    def _parameters(self, board: Board, which: str) -> Parameters:
         own = self.own(len(board["beta"]) // self.outputs)
         variances = board[f"{which}root"], board[f"{which}rest"]
-        return own, board["beta"], *variances, board["correction"]
+        return Parameters(own, board["beta"], *variances, board["correction"])
 
     def _tells_variances(self, kind: Kind, stage: str) -> bool:
         """While β is zero, residuals hold all that β explains: too much to be told apart."""

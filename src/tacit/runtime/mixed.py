@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.schema import PUBLIC
 from tacit.data.split import SplitRule
 from tacit.data.targets import KIND, Target, encode
@@ -115,16 +115,9 @@ def _federation(found: Design, kind: Kind | None, rule: SplitRule) -> Federation
     if kind is None and target.kind == "multiclass" and found.y.dtype.kind in "iuf":
         # Grades are numbers to a statistician, however few there are; so are counts, unless said.
         target = Target("regression", found.y.astype(float), 1, said=(KIND,))
+    about = About(source=found.source, features=found.names, assumptions=(PUBLIC,))
     made = assemble(
-        found.x,
-        target,
-        found.tasks,
-        rule=rule,
-        scale="auto",
-        target_scale="auto",
-        features=found.names,
-        assumptions=(PUBLIC,),
-        source=found.source,
+        found.x, target, found.tasks, about, rule=rule, scale="auto", target_scale="auto"
     )
     classes = (made.labels,) if made.labels else ()
     return replace(made, schema=replace(found.schema, kind=made.kind, classes=classes))
