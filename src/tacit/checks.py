@@ -103,5 +103,5 @@ def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
-        raise TacitError(f"{address!r} is no address: write host:port, such as localhost:7000")
+        raise TacitError(f"{address!r} is not an address: write host:port, such as localhost:7000")
     return host, int(port)

@@ -121,7 +121,7 @@ class MixedSummary:
     own_covariance: np.ndarray
     """Σ [r, r], of those."""
     residual: float | None
-    """σ²; None where the outcome is no plain number."""
+    """σ²; None where the outcome is not a plain number."""
     own_errors: tuple[Deviation, ...]
     """How surely the variances of own effects are known."""
     residual_error: Deviation | None

@@ -221,7 +221,7 @@ def _celeba(folder: Path, images: int, dealing: Dealing) -> _Listed:
             )
     if len(names) != ATTRIBUTES or not rows:
         raise TacitError(
-            f"{file} is no list of CelebA's attributes: expected {ATTRIBUTES} names, and a line "
+            f"{file} is not a list of CelebA's attributes: expected {ATTRIBUTES} names, and a line "
             "for each photograph; get it again"
         )
     drawn = dealing.draw(images, len(rows), "CelebA")

@@ -95,7 +95,10 @@ def _forget(rows: Rows, heads: Heads) -> Rows:
 
 
 def _positions(classes: list[str], groups: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """The position of each class in each head, int8 [heads, classes + 1]; the last is no class."""
+    """The position of each class in each head, int8 [heads, classes + 1].
+
+    The last entry stands for pixels without a class.
+    """
     number = {name: k for k, name in enumerate(classes)}
     if len(number) < len(classes):
         twice = next(name for k, name in enumerate(classes) if name in classes[:k])

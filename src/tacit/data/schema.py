@@ -165,7 +165,7 @@ class Schema:
         try:
             data = json.loads(text)
             if not isinstance(data, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("it is not a JSON object")
             return _check(cls._from_plain(data))
         except (ValueError, TypeError, RecursionError) as error:
             raise TacitError(f"{where} cannot be read: {error}; correct it") from None

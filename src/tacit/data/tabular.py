@@ -242,7 +242,7 @@ def _read_parquet(path: Path) -> Table:
         raise TacitError(
             f"reading {path} needs pyarrow; install it with pip install 'tacit[data]'"
         ) from None
-    with reading(path, "it is no Parquet file, or write it again"):
+    with reading(path, "it is not a Parquet file, or write it again"):
         arrow = pyarrow.parquet.read_table(path)
         check_header(list(arrow.column_names), str(path))
         if not arrow.num_rows:

@@ -21,7 +21,7 @@ FREE_TOO = (
     "This last step gave nothing more away: each task used its own rows and what it had been sent, "
     "and told nobody what it chose."
 )
-"""On the exchange, where there is no privacy that could be spent."""
+"""On the exchange, which spends no privacy."""
 CHOSE = "Each task chose the best of these on its own training and validation rows."
 TUNED = "Each task went on training the model that the method left it, on its own rows."
 

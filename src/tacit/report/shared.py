@@ -82,7 +82,7 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
 
 
 def _missing(found: Mapping[str, Any]) -> str:
-    """Why there are no intervals at all, if that is so."""
+    """Why there are no intervals; empty if there are some."""
     lacking = found.get("without_unit")
     return LACKING.format(", ".join(lacking)) if lacking else ""
 

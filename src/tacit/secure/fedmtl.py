@@ -218,7 +218,7 @@ class FedMTLJob(Job):
             try:
                 reports[name] = json.loads(told)
             except (ValueError, RecursionError):
-                raise PartyError(name, "sent a 'report' that is no JSON") from None
+                raise PartyError(name, "sent a 'report' that is not JSON") from None
         return reports
 
     def _compute(self, links: Links) -> Engine:

@@ -205,7 +205,7 @@ def test_a_silo_survives_what_is_no_request(port):
     for message in heard.values():
         content = next(iter(message.content.values()))["tacit"]
         assert Reply.from_bytes(content).state == "refused"
-    assert "sent what is no request (ValueError)" in " ".join(lines)
+    assert "sent something that is not a request (ValueError)" in " ".join(lines)
 
 
 def test_after_all_that_an_honest_silo_is_heard(port):

@@ -193,13 +193,13 @@ PROBLEMS = [
     ({4: {"sex": "f"}}, "column 'sex' is not a number in 1 row, first 'f' in row 5 (line 6 of"),
     ({4: {"fbs": "0.5"}}, "column 'fbs' is neither 0 nor 1 in 1 row, first '0.5' in row 5"),
     ({1: {"cp": "None"}, 5: {"cp": "x"}},
-     "column 'cp' is no agreed category in 2 rows, first 'None' in row 2 (line 3 of a.csv): write "
-     "one of 'atypical', 'none', 'typical', or agree on another list with all silos"),
+     "column 'cp' is not an agreed category in 2 rows, first 'None' in row 2 (line 3 of a.csv): "
+     "write one of 'atypical', 'none', 'typical', or agree on another list with all silos"),
     ({1: {"cp": ""}}, "column 'cp' is empty in 1 row, first in row 2 (line 3 of a.csv)"),
-    ({1: {"cp": "(missing)"}}, "column 'cp' is no agreed category in 1 row, first '(missing)'"),
+    ({1: {"cp": "(missing)"}}, "column 'cp' is not an agreed category in 1 row, first '(missing)'"),
     ({1: {"y": "maybe"}},
-     "column 'y' is no agreed class in 1 row, first 'maybe' in row 2 (line 3 of a.csv): write one "
-     "of 'no', 'yes', or agree on another list with all silos"),
+     "column 'y' is not an agreed class in 1 row, first 'maybe' in row 2 (line 3 of a.csv): "
+     "write one of 'no', 'yes', or agree on another list with all silos"),
     ({1: {"y": ""}, 2: {"y": "?"}},
      "column 'y' is empty in 2 rows, first in row 2 (line 3 of a.csv): fill it in, or remove the"),
 ]  # fmt: skip

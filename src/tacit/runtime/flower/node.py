@@ -162,7 +162,9 @@ class Node:
         except LOST:
             raise
         except Exception as error:  # any kind: the sender chose it
-            self._say(f"{self._address} sent what is no request ({type(error).__name__})")
+            self._say(
+                f"{self._address} sent something that is not a request ({type(error).__name__})"
+            )
             return None
 
 

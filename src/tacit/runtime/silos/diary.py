@@ -84,7 +84,7 @@ class Diary:
 
 
 def _tame(event: Event) -> Event:
-    """With texts as they may be shown, none of which fills the disk."""
+    """The event with tame texts that are too short to fill the disk."""
     texts = {
         name: "\n".join(map(tame, value[:LONGEST_ENTRY].split("\n")))
         for name, value in vars(event).items()

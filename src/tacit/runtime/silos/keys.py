@@ -99,7 +99,7 @@ def load_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
         found = None
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         raise TacitError(
-            f"{path} is no elliptic-curve key in OpenSSH's format without a password: give the "
+            f"{path} is not an elliptic-curve key in OpenSSH's format without a password: give the "
             "silo's node.key"
         )
     return found
@@ -114,7 +114,7 @@ def load_public(path: Path) -> bytes:
         found = None
     if not isinstance(found, ec.EllipticCurvePublicKey):
         raise TacitError(
-            f"{path} is no public elliptic-curve key in OpenSSH's format: ask the silo for its "
+            f"{path} is not a public elliptic-curve key in OpenSSH's format: ask the silo for its "
             "node.pub"
         )
     return found.public_bytes(
@@ -149,7 +149,7 @@ def _address(host: str) -> x509.GeneralName:
         pass
     if not _HOST.fullmatch(host):
         raise TacitError(
-            f"{host!r} is no address of a host: write a name such as fl.example.org, or an IP "
+            f"{host!r} is not an address of a host: write a name such as fl.example.org, or an IP "
             "address, without a port"
         )
     return x509.DNSName(host)

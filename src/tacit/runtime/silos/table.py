@@ -218,7 +218,7 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
         if terms.kind == "count":
             numbers = _numbers(table, name)[1]
             wrong = no_count(numbers) & ~np.isnan(numbers)
-            yield from _said(table, name, wrong, "is no whole number from 0", "correct it")
+            yield from _said(table, name, wrong, "is not a whole number from 0", "correct it")
     else:
         unknown = (_classes(table, terms) < 0) & ~gaps
         yield from _unknown(table, name, unknown, "class", terms.labels)
@@ -254,7 +254,7 @@ def _unknown(
     table: Table, name: str, which: np.ndarray, what: str, known: Iterable[str]
 ) -> Iterator[str]:
     remedy = f"write one of {', '.join(map(repr, known))}, or agree on another list {AGREE}"
-    yield from _said(table, name, which, f"is no agreed {what}", remedy)
+    yield from _said(table, name, which, f"is not an agreed {what}", remedy)
 
 
 def _said(table: Table, name: str, which: np.ndarray, what: str, remedy: str) -> Iterator[str]:
