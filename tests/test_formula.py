@@ -81,7 +81,7 @@ def test_the_bracket_is_split_off_wherever_it_stands():
         ("y ~ x + y + (1 | school)", "'y' is the target"),
         ("y ~ . + (1 | school)", "a dot"),
         ("y ~ `x + (1 | school)", "quote"),
-        ("y ~ I(x +) + (1 | school)", "no expression"),
+        ("y ~ I(x +) + (1 | school)", "not an expression"),
         ("y ~ x + I(1) + (1 | school)", "reads no column"),
     ],
 )

@@ -55,10 +55,8 @@ class Line:
     def run(self, federation: Federation, seed: int, **more: Any) -> Run:
         privacy = None if self.epsilon is None else Privacy(epsilon=self.epsilon)
         often = {} if self.method == AUTO else {"rounds": ROUNDS, "cohort": COHORT}
-        return train(
-            federation, self.method, privacy=privacy, seed=seed, personalise=self.last,
-            **often, **more,
-        )  # fmt: skip
+        more |= {"privacy": privacy, "seed": seed, "personalise": self.last}
+        return train(federation, self.method, **often, **more)
 
 
 ALONE = Line("alone", Local(lr=1.0, batch=None, shrink=0.1))
@@ -100,9 +98,8 @@ def run_demo(out: Path, *, as_json: bool = False) -> None:
     federation, words = demo_data()
     screen = Console(stderr=as_json)
     screen.print(f"[bold]{words}[/bold]")
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
+    words = TextColumn("{task.description}")
+    columns = words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     results: dict[tuple[Line, int], dict[str, Any]] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task("training", total=len(LINES) * len(SEEDS) + 1)

@@ -76,11 +76,11 @@ class Coefficient:
 
     def to_json(self) -> dict[str, Any]:
         low, high = map(_plain, self.interval)
-        return {
-            "name": self.name, "estimate": _plain(self.estimate), "error": _plain(self.error),
-            "sampling_error": _plain(self.sampling), "privacy_error": _plain(self.privacy),
-            "low": low, "high": high, "shrunk": self.shrunk, "spread": self.spread,
-        }  # fmt: skip
+        numbers = {"estimate": self.estimate, "error": self.error}
+        numbers |= {"sampling_error": self.sampling, "privacy_error": self.privacy}
+        plain = {name: _plain(value) for name, value in numbers.items()}
+        rest = {"low": low, "high": high, "shrunk": self.shrunk, "spread": self.spread}
+        return {"name": self.name, **plain, **rest}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class MixedSummary:
     own_covariance: np.ndarray
     """Σ [r, r], of those."""
     residual: float | None
-    """σ²; None where the outcome is no plain number."""
+    """σ²; None where the outcome is not a plain number."""
     own_errors: tuple[Deviation, ...]
     """How surely the variances of own effects are known."""
     residual_error: Deviation | None
@@ -345,9 +345,12 @@ def _turned(point: np.ndarray, told: Told) -> np.ndarray:
 
 
 def _explained(
-    federation: Federation, board: dict[str, np.ndarray], own: list[int], spread: np.ndarray,
+    federation: Federation,
+    board: dict[str, np.ndarray],
+    own: list[int],
+    spread: np.ndarray,
     residual: float,
-) -> tuple[float | None, float | None]:  # fmt: skip
+) -> tuple[float | None, float | None]:
     """Marginal and conditional R².
 
     Columns in common units have about the spread that tasks told: hence approximate.

@@ -17,7 +17,7 @@ import torch
 from tacit.errors import TacitError
 from tacit.runtime.silos.messages import MESSAGE, Reply, Request, Unreadable, same_shape
 from tacit.secure.addresses import Addresses
-from tacit.secure.channel import HEADER, MAGIC, NO_JOB, Channel
+from tacit.secure.channel import HEADER, MAGIC, NO_JOB, Connection
 from tacit.secure.fedmtl import FedMTLJob
 from tacit.secure.job import Job
 from tacit.secure.jobs import JOBS, job_from_json
@@ -129,7 +129,7 @@ def frames(folder: Path) -> Iterator[Reader]:
             sender = threading.Thread(target=_sent, args=(near, content))
             sender.start()
             try:
-                channel = Channel(far, "ann")
+                channel = Connection(far, "ann")
                 channel.read_json("hello", 2.0, 1 << 14)
                 channel.read_into("share", memoryview(bytearray(1000)), 2.0)
             finally:

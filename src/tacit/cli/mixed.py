@@ -38,7 +38,7 @@ def mixed(
 ) -> None:
     """A mixed model: coefficients that all tasks share, and own effects for each task."""
     import tacit
-    from tacit.runtime.mixed import resumed
+    from tacit.runtime.mixed import resume_mixed
     from tacit.runtime.progress import Bar, silent
     from tacit.runtime.start import fresh_folder
 
@@ -49,7 +49,7 @@ def mixed(
     shown = {"out": folder, "progress": silent if quiet or as_json else Bar()}
     try:
         if resume is not None:
-            run = resumed(folder, shown["progress"])
+            run = resume_mixed(folder, shown["progress"])
         elif data is None or formula is None:
             raise TacitError("a table and --formula are needed: see tacit mixed --help")
         else:

@@ -66,7 +66,7 @@ def check(folder: Folder) -> None:
     from tacit.runtime.silos.table import check as checked
     from tacit.runtime.silos.trust import what_leaves
 
-    site = Site.opened(folder)
+    site = Site.open(folder)
     found = checked(site.terms, site.settings.name, site.table)
     console = Console(soft_wrap=True)
     for warning in found.warnings:
@@ -96,7 +96,7 @@ def run(
     from tacit.runtime.flower.as_silo import run_silo
     from tacit.runtime.silos.site import Site
 
-    site = Site.opened(folder)
+    site = Site.open(folder)
     until = "until a run is over" if once else "until Ctrl-C"
     _say(
         f"{site.settings.name} of {site.terms.consortium} answers {site.settings.coordinator} "
@@ -115,7 +115,7 @@ def personalise(folder: Folder) -> None:
     from tacit.runtime.progress import Bar
     from tacit.runtime.silos.site import Site
 
-    report = Site.opened(folder).personalise(Bar())
+    report = Site.open(folder).personalise(Bar())
     console, name = Console(soft_wrap=True), report["score"]
     console.print(f"[bold]Model[/bold]   {escape(report['chosen'])}, in {folder / 'model'}")
     where = f"on {report['measured_on']} rows"
@@ -135,10 +135,10 @@ def predict(
     import numpy as np
 
     from tacit.data.tabular import read_table, write_predictions
-    from tacit.runtime.silos.personal import predicted
+    from tacit.runtime.silos.personal import predict_rows
 
     table = read_table(data)
-    values, models = predicted(folder, table)
+    values, models = predict_rows(folder, table)
     federation = models.federation
     if federation.schema is None:
         raise TacitError(f"the model in {folder} was not made from a table")

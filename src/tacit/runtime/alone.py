@@ -34,7 +34,7 @@ def trained_alone(
 ) -> tuple[Tensor, Tensor]:
     """Parameters [k, d] and buffers [k, b] of these tasks, which are in these chunks."""
     exact = model.kind in ONE_OUTPUT and len(model.layers) == 1 and not model.buffers.numel()
-    train = _solved if exact else _descended
+    train = _solve if exact else _descend
     w = model.start.expand(len(tasks), -1).clone()
     buffers = model.buffers.expand(len(tasks), -1).clone()
     place = torch.empty(len(rows.counts), dtype=torch.int64, device=tasks.device)
@@ -46,7 +46,7 @@ def trained_alone(
     return w, buffers
 
 
-def _solved(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
+def _solve(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     def one(batches: Batches) -> Tensor:
         rows = design(batches, model.size)
         return alone(model.kind, rows, rows[0].new_zeros(model.size))[0].to(model.start.dtype)
@@ -56,7 +56,7 @@ def _solved(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     return found, model.buffers.expand(len(found), -1)
 
 
-def _descended(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
+def _descend(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     step = tuple(side[:, 0] for side in batches)
     many = len(step[0])
     key = torch.zeros((), dtype=torch.int64, device=model.start.device)

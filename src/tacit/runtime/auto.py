@@ -41,10 +41,9 @@ from tacit.runtime.plan import Plan
 from tacit.runtime.start import method_of
 from tacit.runtime.votes import Votes
 
-STEADY: dict[str, Any] = {
-    "lr": 0.1, "steepest": 1.0, "local_steps": 10, "clip": 1.0, "clip_quantile": 0.5,
-    "shorten": True,
-}  # fmt: skip
+STEADY: dict[str, Any] = dict(
+    lr=0.1, steepest=1.0, local_steps=10, clip=1.0, clip_quantile=0.5, shorten=True
+)
 """Neither a local step nor a step of the billboard is longer than it should be."""
 ROUNDS = 30
 TOGETHER = 1000
@@ -66,7 +65,7 @@ class Intended:
     cohort: float | int
     """These three as the plan has them, where nothing is left open any more."""
     why: str = ""
-    """In words, where it was not said by whoever asked."""
+    """In words, for what the caller did not choose."""
 
 
 def chosen(federation: Federation, plan: Plan) -> Intended:
@@ -91,7 +90,7 @@ def chosen(federation: Federation, plan: Plan) -> Intended:
 
 
 def mixes(kind: Kind, columns: int, outputs: int) -> bool:
-    """Whether a linear model of so many columns is one for `mixed`."""
+    """Whether `mixed` can fit a linear model of so many columns."""
     return kind in Mixed.kinds and (outputs == 1 or outputs * (columns + 1) <= MOST_COEFFICIENTS)
 
 

@@ -105,17 +105,17 @@ class Bench:
             judge = rows.where(held)
             for recipe in recipes:
                 found = self._judge(span, recipe, kept, judge)
-                for candidate, loss in self._remembered((recipe, number, span), found):
+                for candidate, loss in self._remember((recipe, number, span), found):
                     losses[candidates.index(candidate), held] = loss
         return candidates, losses, rows
 
-    def validated(
+    def validate(
         self, span: Chunk, recipes: Iterable[Recipe], rivals: Iterable[Candidate]
     ) -> tuple[list[Candidate], Tensor, Rows]:
         """Recipes and their rivals on validation rows alone, which no model of the run has seen."""
         rows = evaluate.select(self._validation, span.filled)
         found = [pair for r in recipes for pair in self._judge(span, r, self._train, rows)]
-        for candidate, models in self._trained(span, set(rivals), self._train):
+        for candidate, models in self._train_wanted(span, set(rivals), self._train):
             found.append((candidate, self._row_losses(models, rows)))
         return [candidate for candidate, _ in found], torch.stack([loss for _, loss in found]), rows
 
@@ -127,19 +127,19 @@ class Bench:
 
     def refit(self, span: Chunk, wanted: set[Candidate]) -> dict[Candidate, Models]:
         """These candidates trained on all rows of these tasks."""
-        return dict(self._trained(span, wanted, self._both))
+        return dict(self._train_wanted(span, wanted, self._both))
 
-    def _trained(
+    def _train_wanted(
         self, span: Chunk, wanted: set[Candidate], rows: Rows
     ) -> Iterator[tuple[Candidate, Models]]:
         for recipe in sorted({candidate.recipe for candidate in wanted}):
             stops = sorted(c.stop for c in wanted if c.recipe == recipe)
             path = self._path(recipe, span, rows, stops)
             what = (recipe, rows is self._both, tuple(stops), span)
-            for stop, models in self._remembered(what, path):
+            for stop, models in self._remember(what, path):
                 yield Candidate(recipe, stop), models
 
-    def _remembered(self, what: tuple, found: Iterator[Any]) -> Iterable[Any]:
+    def _remember(self, what: tuple, found: Iterator[Any]) -> Iterable[Any]:
         """Training alone that was done before is not done again (`found` is lazy)."""
         recipe, *rest, span = what
         if recipe != ALONE:

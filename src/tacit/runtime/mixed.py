@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.schema import PUBLIC
 from tacit.data.split import SplitRule
 from tacit.data.targets import KIND, Target, encode
@@ -69,7 +69,7 @@ def mixed(
     )
 
 
-def resumed(folder: Path, progress: Progress | None = None) -> Run:
+def resume_mixed(folder: Path, progress: Progress | None = None) -> Run:
     """Go on with a run of `mixed` on a file, with the settings that its folder has."""
     path = folder / "checkpoint" / SETTINGS
     if not path.is_file():
@@ -77,7 +77,7 @@ def resumed(folder: Path, progress: Progress | None = None) -> Run:
     given = json.loads(path.read_text(encoding="utf-8"))["settings"]
     if given.get("table") is None:
         raise TacitError(
-            f"the run in {folder} is none of `tacit mixed`: use tacit train --resume {folder}"
+            f"the run in {folder} was not made by `tacit mixed`: use tacit train --resume {folder}"
         )
     return mixed(
         given["formula"],
@@ -106,16 +106,9 @@ def _federation(found: Design, kind: Kind | None, rule: SplitRule) -> Federation
     if kind is None and target.kind == "multiclass" and found.y.dtype.kind in "iuf":
         # Grades are numbers to a statistician, however few there are; so are counts, unless said.
         target = Target("regression", found.y.astype(float), 1, said=(KIND,))
+    about = About(source=found.source, features=found.names, assumptions=(PUBLIC,))
     made = assemble(
-        found.x,
-        target,
-        found.tasks,
-        rule=rule,
-        scale="auto",
-        target_scale="auto",
-        features=found.names,
-        assumptions=(PUBLIC,),
-        source=found.source,
+        found.x, target, found.tasks, about, rule=rule, scale="auto", target_scale="auto"
     )
     classes = (made.labels,) if made.labels else ()
     return replace(made, schema=replace(found.schema, kind=made.kind, classes=classes))

@@ -169,7 +169,7 @@ def _pick(bench: Bench, span: Chunk, mode: Personalise) -> _Picks:
     settled = bench.nothing_of_its_own(span).tolist() if kept else [False] * many
     if mine and not all(settled):
         # What the cross-validation preferred is judged once more, beside the own model.
-        candidates, losses, rows = bench.validated(span, mine, kept)
+        candidates, losses, rows = bench.validate(span, mine, kept)
         safe = torch.tensor([[c == k for k in kept] for c in candidates], device=device)
         if not kept:
             safe = torch.zeros(len(candidates), many, dtype=torch.bool, device=device)

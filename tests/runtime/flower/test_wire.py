@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tacit
-from tacit.runtime.flower.app import made_client_app, made_server_app
+from tacit.runtime.flower.app import make_client_app, make_server_app
 from tacit.runtime.flower.asking import FlowerSilos
 from tacit.runtime.flower.limits import Strangers
 from tacit.runtime.flower.link import Link
@@ -44,7 +44,7 @@ def connected(silos, terms, folder, leave_after=None):
 
             place = folder / silo.name
             key = load_node_key(place / "node.key")
-            app = made_client_app(answer)
+            app = make_client_app(answer)
             nodes.append(Node(f"127.0.0.1:{port}", place / "ca.pem", key, app, place))
             if leave_after is not None:
 
@@ -95,7 +95,7 @@ def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
             asked = FlowerSilos(grid, lambda: link.nodes(terms.silos), patience=60)
             done.append(conduct(terms, tmp_path / "coordinator", asked))
 
-        link.run(made_server_app(rounds))
+        link.run(make_server_app(rounds))
     alike = {"personalise": "none", "baselines": False, "seed": 3}
     run = tacit.train(federation, method, **settings, **alike)
     found = torch.stack([personal(silo) for silo in silos])
@@ -117,6 +117,6 @@ def test_the_last_word_of_a_silo_that_has_left_is_heard(tmp_path):
             asked = FlowerSilos(grid, lambda: link.nodes(terms.silos), patience=8, pause=1.0)
             done.append(conduct(terms, tmp_path / "coordinator", asked))
 
-        link.run(made_server_app(rounds))
+        link.run(make_server_app(rounds))
         assert not link.nodes(terms.silos)
     assert set(done[0].finished) == set(terms.silos)

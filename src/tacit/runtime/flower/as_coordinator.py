@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from tacit.errors import TacitError
 from tacit.files import hold
-from tacit.runtime.flower.app import made_server_app
+from tacit.runtime.flower.app import make_server_app
 from tacit.runtime.flower.asking import FlowerSilos
 from tacit.runtime.flower.limits import Strangers
 from tacit.runtime.flower.link import Link
@@ -64,5 +64,5 @@ def run_coordinator(
         )
 
     with hold(folder), link.running():
-        link.run(made_server_app(rounds))
+        link.run(make_server_app(rounds))
     return done[0]

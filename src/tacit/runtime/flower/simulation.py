@@ -34,8 +34,8 @@ from ray._private import ray_constants
 
 from tacit.errors import TacitError
 from tacit.files import make_folder
-from tacit.runtime.flower.app import made_server_app
-from tacit.runtime.flower.records import packed, unpacked
+from tacit.runtime.flower.app import make_server_app
+from tacit.runtime.flower.records import pack, unpack
 from tacit.runtime.flower.virtual import TASK, folder_of, hand_out, virtual_silos
 from tacit.runtime.progress import Progress
 from tacit.runtime.silos.conduct import Conducted, begun, conduct
@@ -64,7 +64,7 @@ def run_on_flower(
             (coordinator / LEDGER).symlink_to(Path("..", "..", LEDGER))
         start = begun(terms, coordinator, key)
         hand_out(simulation.federation, terms, place)
-        done = _conducted(terms, place, progress)
+        done = _conduct(terms, place, progress)
         silos = [folder_of(place, task) for task in range(len(terms.silos))]
         _bring(simulation, done, [folder / "runs" / start["run"] for folder in silos])
 
@@ -90,7 +90,7 @@ class VirtualSilos:
 
     def __init__(self, grid: Grid, terms: Terms, over: threading.Event) -> None:
         self._grid, self._names, self._over = grid, terms.silos, over
-        self._nodes = self._found()
+        self._nodes = self._find()
 
     def expect(self, numbers: int) -> None:
         """Nobody here sends more than agreed."""
@@ -98,19 +98,19 @@ class VirtualSilos:
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
         task_of = {self._nodes[task]: task for task in requests}
         messages = [
-            Message(packed(request.to_bytes()), self._nodes[task], "train")
+            Message(pack(request.to_bytes()), self._nodes[task], "train")
             for task, request in requests.items()
         ]
         replies = {}
         for message in self._heard(messages):
             task = task_of[message.metadata.src_node_id]
-            reply = Reply.from_bytes(unpacked(message.content))
+            reply = Reply.from_bytes(unpack(message.content))
             if reply.state != "done":
                 raise TacitError(f"silo {self._names[task]!r} {reply.state}: {reply.reason}")
             replies[task] = reply
         return replies
 
-    def _found(self) -> dict[int, int]:
+    def _find(self) -> dict[int, int]:
         """The node of each task; only the nodes themselves know."""
         while len(nodes := list(self._grid.get_node_ids())) < len(self._names):
             self._wait()
@@ -151,7 +151,7 @@ class VirtualSilos:
             raise _Over
 
 
-def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
+def _conduct(terms: Terms, place: Path, progress: Progress) -> Conducted:
     """The coordinator's run on a thread of Flower's; its errors come out here as they are."""
     done: list[Conducted] = []
     errors: list[BaseException] = []
@@ -170,10 +170,8 @@ def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
     stopped: Exception | None = None
     try:
         with _quiet(), _within_reach():
-            run_simulation(
-                made_server_app(rounds), virtual_silos(place), len(terms.silos),
-                backend_config=_backend(),
-            )  # fmt: skip
+            apps = make_server_app(rounds), virtual_silos(place)
+            run_simulation(*apps, len(terms.silos), backend_config=_backend())
     except Exception as error:
         stopped = error
     finally:

@@ -60,10 +60,8 @@ def keep_personal(
     part: Part = trained.test_part
     scores = trained.measure(part, task, personal=models)
     federation = _alone(trained, work, own)
-    write_models(
-        folder / MODEL, federation, trained.model, lambda k: models(task[k]), trained.shown,
-        work.terms.model,
-    )  # fmt: skip
+    learned = trained.model, lambda k: models(task[k]), trained.shown
+    write_models(folder / MODEL, federation, *learned, work.terms.model)
     report = _report(work, trained, part, scores, alone, ended) | _left(folder)
     replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
     return report
@@ -97,7 +95,7 @@ def _report(
         "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
         "numbers": size if work.exchanges else work.channel.place.size(size),
         "leaves": what_leaves(work.terms),
-        "guarantee": _promised(work, trained).to_json(),
+        "guarantee": _describe_promise(work, trained).to_json(),
         **({"effects": effects_of(trained, work.task).to_json()} if mixed else {}),
     }
 
@@ -110,20 +108,25 @@ def _left(folder: Path) -> dict[str, Any]:
     return {"contributions": times, "unreadable_events": unreadable}
 
 
-def _promised(work: Work, trained: Tasks) -> Guarantee:
+def _describe_promise(work: Work, trained: Tasks) -> Guarantee:
     """What the run promises this silo, read off the silo's own ledger of it."""
     federation, method, channel = trained.federation, trained.method, work.channel
+    assumptions = (*federation.assumptions, *([PUBLIC] if federation.heads else []))
     promise = guarantee(
-        channel.ledger.releases(), channel=method.channel, privacy=work.terms.made_privacy(),
-        tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
+        channel.ledger.releases(),
+        channel=method.channel,
+        privacy=work.terms.made_privacy(),
+        tasks=len(federation),
+        sampler=channel.sampler,
+        clip=channel.clip,
         seeded=work.terms.seed is not None,
-        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-    )  # fmt: skip
+        assumptions=assumptions,
+    )
     return dataclasses.replace(promise, party="silo")
 
 
 def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """A score that cannot be computed is none: JSON has no other word for it."""
+    """A score that is not finite becomes null, because JSON has no NaN."""
     return {k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()}
 
 
@@ -136,14 +139,13 @@ def _alone(trained: Tasks, work: Work, own: Own) -> Federation:
     mine = None
     if heads is not None:
         mine = Heads(heads.names, heads.outputs, heads.holds[task : task + 1])
-    return Federation(
-        [terms.silos[task]], terms.kind, terms.outputs, nothing, nothing, nothing,
-        terms.features, terms.labels, own.target_scale,
-        preprocessing=own.preprocessing, schema=own.schema, heads=mine,
-    )  # fmt: skip
+    known: Any = {"features": terms.features, "labels": terms.labels, "heads": mine}
+    known |= {"preprocessing": own.preprocessing, "target_scale": own.target_scale}
+    parts, names = (nothing, nothing, nothing), [terms.silos[task]]
+    return Federation(names, terms.kind, terms.outputs, *parts, schema=own.schema, **known)
 
 
-def predicted(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
+def predict_rows(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
     """Predictions for new rows by the model in this silo's folder; no server is needed."""
     if not (folder / MODEL / "about.json").exists():
         raise TacitError(

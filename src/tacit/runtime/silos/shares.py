@@ -33,7 +33,7 @@ from tacit.methods import FedMTL
 from tacit.runtime.on_shares import OnShares
 from tacit.runtime.silos.guard import Refused
 from tacit.runtime.silos.messages import Request
-from tacit.runtime.silos.servers import ToServers, asked_job, sum_job
+from tacit.runtime.silos.servers import ToServers, read_job, sum_job
 from tacit.runtime.silos.work import Work
 from tacit.secure.job import Job
 
@@ -94,7 +94,7 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
 
     That is 0 outside the cohort, and None for a whole model.
     """
-    job, last = asked_job(request.job), work.last
+    job, last = read_job(request.job), work.last
     if work.name not in job.clients or not set(job.clients) <= set(work.terms.silos):
         raise Refused("shares were asked for a job of other parties")
     if last.round != request.round or last.phase not in ("trained", "watched", "received"):
@@ -102,11 +102,11 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
     vector = last.tensors["sent"].double().numpy()
     if last.phase == "watched":
         vector = np.zeros_like(vector)  # what it has in store is random
-    share = _mixed if work.exchanges else _summed
+    share = _share_model if work.exchanges else _share_vector
     return share(work, request, servers, handed, job, vector)
 
 
-def _summed(
+def _share_vector(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
 ) -> int:
     channel = work.channel
@@ -114,10 +114,8 @@ def _summed(
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
     size = channel.place.size(work.course.size_at(request.round))
-    agreed, grid = sum_job(
-        len(work.terms.silos), servers.settings.servers, job.clients, size,
-        release.noise_multiplier, id=job.id,
-    )  # fmt: skip
+    parties = len(work.terms.silos), servers.settings.servers, job.clients
+    agreed, grid = sum_job(*parties, size, release.noise_multiplier, id=job.id)
     _check_agreed(job, agreed)
     integers = grid.integers(vector)
     handed.enter(work, request, agreed, integers.tobytes())
@@ -125,7 +123,7 @@ def _summed(
     return 0 if work.last.phase == "watched" else size
 
 
-def _mixed(
+def _share_model(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
 ) -> None:
     model, method = work.tasks.model, work.tasks.method
