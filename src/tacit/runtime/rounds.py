@@ -99,7 +99,7 @@ class Strategy(ABC):
         """What a checkpoint keeps beside the billboard."""
         return {}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 (most keep nothing)
         """Take back what was kept."""
 
     @property
