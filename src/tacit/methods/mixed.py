@@ -149,9 +149,8 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        tasks, outputs = len(federation), 1
-        if federation.kind in self.kinds:
-            outputs = federation.outputs
+        tasks = len(federation)
+        outputs = federation.outputs if federation.kind in self.kinds else 1
         if privacy is None:
             return replace(self, tasks=tasks, outputs=outputs, clip=math.inf)
         # About the noise in a number of a release, from public facts.
