@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import tacit
-from tacit.runtime.audited import Audit
+from tacit.attacks.audited import Audit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

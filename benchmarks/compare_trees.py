@@ -63,11 +63,11 @@ given = federation(2000, columns=20)
 timed(lambda: trained(given, 20, "disk"), 3)
 """,
     "silos": """
-from tacit.federation import PARTS
-from tacit.runtime.silos.conduct import conduct
-from tacit.runtime.silos.messages import Reply, Request
-from tacit.runtime.silos.silo import Silo
-from tacit.runtime.silos.terms import Own, Terms
+from tacit.data.federation import PARTS
+from tacit.deploy.conduct import conduct
+from tacit.deploy.messages import Reply, Request
+from tacit.deploy.silo import Silo
+from tacit.deploy.terms import Own, Terms
 given = federation(4)
 terms = Terms(
     consortium="four", silos=tuple(given.names), kind=given.kind, outputs=given.outputs,
@@ -100,8 +100,8 @@ timed(work, 3)
     "sum": """
 from dataclasses import replace
 import secrets
-from tacit.secure.local import LocalServers
-from tacit.secure.summing import SumJob
+from tacit.secure.net.local import LocalServers
+from tacit.secure.jobs.summing import SumJob
 names = tuple(f"client-{k}" for k in range(4))
 vectors = {name: np.arange(20_000) % 100 for name in names}
 with LocalServers(3, names) as servers:

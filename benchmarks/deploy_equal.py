@@ -16,9 +16,9 @@ import torch
 
 import tacit
 from deploy_kills import SILOS, tables_in, terms_text
-from tacit.runtime.flower.trial import Trial
-from tacit.runtime.silos.site import Site
-from tacit.runtime.silos.table import own_rows
+from tacit.deploy.flower.trial import Trial
+from tacit.deploy.site import Site
+from tacit.deploy.table import own_rows
 
 METHODS = {"pmtl": 20, "fedavg": 20, "prior": 1, "mpmtl": 5, "fedmtl": 10}
 """With how many rounds; `prior` is the one-shot private covariance."""

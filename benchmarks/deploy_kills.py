@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 
-from tacit.runtime.flower.trial import Trial
-from tacit.runtime.silos.conduct import BILLBOARD, STATUS
-from tacit.secure.job import COORDINATOR
+from tacit.deploy.conduct import BILLBOARD, STATUS
+from tacit.deploy.flower.trial import Trial
+from tacit.secure.jobs.job import COORDINATOR
 
 SILOS, ROWS, COLUMNS = ("north", "east", "south", "west"), 80, 6
 TERMS = """

@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 
 from deploy_kills import SILOS, tables_in, terms_text
-from tacit.runtime.flower.trial import Trial
-from tacit.secure.job import COORDINATOR
+from tacit.deploy.flower.trial import Trial
+from tacit.secure.jobs.job import COORDINATOR
 
 TIMED = """
 import json, sys, time
@@ -36,10 +36,10 @@ def timed(owner, name, key):
         return answer
     setattr(owner, name, outer)
 if sys.argv[1] == "silo":
-    from tacit.runtime.silos.silo import Silo
+    from tacit.deploy.silo import Silo
     timed(Silo, "answer", lambda asked: {"kind": asked.kind, "round": asked.round})
 else:
-    from tacit.runtime.flower.asking import FlowerSilos
+    from tacit.deploy.flower.asking import FlowerSilos
     def first(asked):
         one = next(iter(asked.values()))
         return {"kind": one.kind, "round": one.round}

@@ -23,16 +23,16 @@ import torch
 from torch import Tensor
 
 from tacit.data.arrays import from_arrays
+from tacit.data.federation import Federation
+from tacit.engine.simulate import Simulation
 from tacit.exchange import mixed, similarity
-from tacit.federation import Federation
+from tacit.experiment.prepare import prepare
+from tacit.experiment.start import model_of
 from tacit.local.batches import draw
 from tacit.local.losses import multilabel
 from tacit.methods import FedMTL
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness, scramble
-from tacit.runtime.prepare import prepare
-from tacit.runtime.simulate import Simulation
-from tacit.runtime.start import model_of
 
 CLIENTS, HEADS, ROUNDS = 60, 8, 20
 

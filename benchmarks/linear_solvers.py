@@ -33,7 +33,7 @@ from scipy.io import loadmat
 from torch import Tensor
 
 from tacit.classical import Problem, strongest, trace_norm
-from tacit.federation import Rows
+from tacit.data.federation import Rows
 
 TASKS, FEATURES, SHARES = 139, 27, (0.1, 0.01)
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.federation import Kind
+from tacit.data.federation import Kind
 from tacit.local import flat
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel

@@ -20,14 +20,14 @@ from pathlib import Path
 import torch
 
 from tacit import PMTL, Federation
-from tacit.federation import Rows
+from tacit.data.federation import Rows
+from tacit.engine.course import Course
+from tacit.engine.simulate import Simulation
+from tacit.engine.store import Store
 from tacit.local.flat import FlatModel
 from tacit.methods import Board, Server
 from tacit.privacy import Channel, Poisson, Release
 from tacit.randomness import Randomness
-from tacit.runtime.course import Course
-from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import Store
 
 FEATURES, ROWS, COHORT = 30, 8, 1000
 

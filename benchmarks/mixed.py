@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.federation import Federation, Kind
+from tacit.data.federation import Federation, Kind
+from tacit.engine.progress import silent
 from tacit.methods import PMTL, Method, Mixed, SharedPrior
-from tacit.runtime.progress import silent
 
 LARGE, SMALL = 1.0, 2.0
 """ε for tables with at least 300 tasks, and for smaller ones."""

@@ -21,9 +21,9 @@ from multiprocessing import get_context
 import numpy as np
 
 import tacit
-from tacit.inference import MixedSummary
+from tacit.engine.progress import silent
+from tacit.inference.summary import MixedSummary
 from tacit.methods import Mixed
-from tacit.runtime.progress import silent
 
 TRUTH = {
     "intercept": -6.0, "height": 0.05, "weight": 0.03, "smoker": 0.8, "dose": 0.0, "income": 3e-5,

@@ -12,8 +12,8 @@ import time
 import numpy as np
 
 import tacit
+from tacit.engine.progress import silent
 from tacit.methods import Mixed
-from tacit.runtime.progress import silent
 
 
 def main() -> None:

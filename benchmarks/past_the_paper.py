@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 
 import tacit
+from tacit.engine.personalise import personalise
+from tacit.engine.progress import silent
 from tacit.metrics import Metrics
-from tacit.runtime.personalise import personalise
-from tacit.runtime.progress import silent
 
 SHARES = {"50 %": (0.1, 0.5), "10 %": (0.03, 0.9)}
 """Part of a writer's images to learn from, and the shares for validation (inside) and test."""

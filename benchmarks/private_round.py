@@ -18,14 +18,14 @@ import time
 import numpy as np
 import torch
 
-from tacit.data.synthetic import NumberedNames
-from tacit.federation import Federation, Rows
+from tacit.data.federation import Federation, Rows
+from tacit.data.sets.synthetic import NumberedNames
+from tacit.experiment.prepare import prepare
+from tacit.experiment.start import model_of
 from tacit.methods import SharedPrior
 from tacit.models import MODELS
 from tacit.privacy import Everyone, Privacy
 from tacit.randomness import Randomness
-from tacit.runtime.prepare import prepare
-from tacit.runtime.start import model_of
 
 
 def made(tasks: int, features: int, rows: int) -> Federation:

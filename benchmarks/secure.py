@@ -21,9 +21,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tacit.secure.fedmtl import FedMTLAnswer, FedMTLJob, Secret
-from tacit.secure.local import LocalServers
-from tacit.secure.process import speed_up_process
+from tacit.secure.jobs.fedmtl import FedMTLAnswer, FedMTLJob, Secret
+from tacit.secure.net.local import LocalServers
+from tacit.secure.net.process import speed_up_process
 
 SHARED, LAYER, HEADS = 1_628_210, 2_505, 8
 STEPS = ("upload", "map", "similarity", "assignment", "weights", "shared layers", "task layers")

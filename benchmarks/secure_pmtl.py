@@ -21,9 +21,9 @@ import time
 from typing import Any
 
 import tacit
-from tacit.demo import COHORT, ROUNDS, demo_data
+from tacit.demos.tables import COHORT, ROUNDS, demo_data
+from tacit.experiment.run import Run
 from tacit.methods import Method
-from tacit.runtime.run import Run
 
 EPSILONS = (4.0, 1.0, 0.1)
 METHODS: dict[str, tuple[Method, dict[str, Any]]] = {

@@ -34,13 +34,13 @@ from pathlib import Path
 import numpy as np
 
 from deploy_kills import COLUMNS, terms_text
-from tacit.runtime.flower.trial import Trial
-from tacit.runtime.silos.conduct import STATUS
-from tacit.runtime.silos.diary import read_diary
-from tacit.runtime.silos.events import PartyFailed, SiloSilent
-from tacit.runtime.silos.site import SETTINGS
-from tacit.secure.job import COORDINATOR
-from tacit.secure.local import LocalServers
+from tacit.deploy.conduct import STATUS
+from tacit.deploy.diary import read_diary
+from tacit.deploy.events import PartyFailed, SiloSilent
+from tacit.deploy.flower.trial import Trial
+from tacit.deploy.site import SETTINGS
+from tacit.secure.jobs.job import COORDINATOR
+from tacit.secure.net.local import LocalServers
 
 SILOS = tuple(f"silo-{k}" for k in range(8))
 BAR = 1.5

@@ -11,13 +11,13 @@ from unittest import mock
 import dp_accounting
 import numpy as np
 
+from tacit.attacks import audit
 from tacit.data import assemble
 from tacit.data.split import PartRows, SplitRule, _share
 from tacit.privacy.bounds import Bounded
 from tacit.privacy.channel import Collection
 from tacit.privacy.sampling import Sampler
 from tacit.randomness import Randomness
-from tacit.runtime import audit
 
 
 @contextlib.contextmanager

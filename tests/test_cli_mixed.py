@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.cli import app
-from tacit.runtime.rounds import Rounds
+from tacit.engine.rounds import Rounds
 from tests.test_cli import fail, runner, succeed
 
 

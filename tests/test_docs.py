@@ -82,7 +82,7 @@ def test_the_four_hospitals_of_the_guide_exchange_models(tmp_path, monkeypatch):
 
 
 def test_the_experiment_of_the_guide_is_a_valid_one(tmp_path):
-    from tacit.config import check, merge, read
+    from tacit.experiment.toml import check, merge, read
 
     tables = merge(read(ROOT / "docs" / "experiment.toml"), {"run": {"out": str(tmp_path)}})
     config = check(tables)

@@ -12,7 +12,7 @@ import pytest
 
 import tacit
 from tacit import PMTL, Privacy, TacitError, files
-from tests.runtime.silos.asked import Asked, agreed, federation_of
+from tests.deploy.asked import Asked, agreed, federation_of
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import statsmodels.formula.api as smf
 import tacit
 from tacit.data.schema import PUBLIC
 from tacit.data.targets import KIND
+from tacit.engine.progress import silent
 from tacit.errors import TacitError
 from tacit.formula.design import design
 from tacit.formula.text import parse
-from tacit.runtime.progress import silent
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from sklearn.metrics import (
 )
 
 from tacit.data import from_arrays
+from tacit.data.federation import TargetScale
+from tacit.data.heads import Heads
 from tacit.errors import TacitError
-from tacit.federation import TargetScale
-from tacit.heads import Heads
 from tacit.metrics import evaluate, evaluate_rows, main_score, original_units, task_score
 
 shapes = {

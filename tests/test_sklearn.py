@@ -20,8 +20,8 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tacit
+from tacit.engine.progress import silent
 from tacit.privacy import Ledger, spent
-from tacit.runtime.progress import silent
 from tacit.sklearn import (
     MultiTaskClassifier,
     MultiTaskRegressor,

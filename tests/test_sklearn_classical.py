@@ -8,7 +8,7 @@ import torch
 
 import tacit
 from tacit.classical import Problem, trace_norm
-from tacit.federation import Rows
+from tacit.data.federation import Rows
 from tacit.sklearn import MultiTaskClassifier, MultiTaskRegressor
 from tests.conftest import arrays
 

@@ -10,7 +10,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 
 import tacit
 from tacit.data.targets import KIND
-from tacit.runtime.progress import silent
+from tacit.engine.progress import silent
 from tacit.sklearn import PrivateMixedModel
 from tests.conftest import arrays
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tacit.federation import PARTS, Federation, Rows
+from tacit.data.federation import PARTS, Federation, Rows
 
 
 def first_tasks(federation: Federation, tasks: int) -> Federation:

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from tacit import metrics
+from tacit.data.federation import Federation
+from tacit.engine.course import TRACED_SIZE
+from tacit.engine.exchange import Exchange, Record
+from tacit.engine.simulate import Simulation
 from tacit.exchange import Answer, Uploads
-from tacit.federation import Federation
+from tacit.experiment.prepare import prepare
+from tacit.experiment.start import model_of
 from tacit.methods import FedMTL, Method
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
-from tacit.runtime.course import TRACED_SIZE
-from tacit.runtime.exchange import Exchange, Record
-from tacit.runtime.prepare import prepare
-from tacit.runtime.simulate import Simulation
-from tacit.runtime.start import model_of
 
 TRACED_ROUNDS = 10
 """Tracing a client step takes longer than fewer rounds of it."""

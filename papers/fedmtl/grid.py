@@ -23,7 +23,7 @@ from papers.common.request import PageRequest
 from papers.fedmtl.fits import FedMTLBench, FedMTLFit
 from papers.fedmtl.positional import by_position
 from papers.fedmtl.sets import CHOOSING, NETWORKS, Distribution, FedMTLPlan
-from tacit.federation import Federation
+from tacit.data.federation import Federation
 from tacit.methods import Method
 
 CELLS, ROUNDS = "cells.csv", "rounds.csv"

@@ -23,7 +23,7 @@ from papers.fedmtl.fits import FedMTLFit, Seen
 from papers.fedmtl.grid import WantedRun
 from papers.fedmtl.sets import FedMTLPlan
 from tacit.data.deal import Dealing
-from tacit.data.faces import HEADS
+from tacit.data.sets.faces import HEADS
 from tacit.methods import FedMTL, Local
 
 IMAGES = 9000

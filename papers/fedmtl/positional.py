@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import torch
 
+from tacit.data.federation import PARTS, Federation
+from tacit.data.heads import Heads
 from tacit.errors import TacitError
-from tacit.federation import PARTS, Federation
-from tacit.heads import Heads
 
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 from torch import nn
 
 from tacit import data as data_sets
-from tacit.data.faces import HEADS, PER_HEAD
+from tacit.data.federation import Federation
+from tacit.data.sets.faces import HEADS, PER_HEAD
 from tacit.errors import TacitError
-from tacit.federation import Federation
 from tacit.models import lenet, mlp, with_heads
 from tacit.models.segnet import SegNet, pixel_head
 

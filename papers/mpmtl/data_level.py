@@ -38,7 +38,7 @@ from scipy.special import log_ndtr
 from torch import Tensor
 
 from papers.mpmtl.composition import data_level
-from tacit.federation import Federation
+from tacit.data.federation import Federation
 from tacit.randomness import Randomness
 
 SMALLEST = 1e-2

@@ -17,13 +17,13 @@ from torch.func import vmap
 
 from papers.mpmtl.trials import MPMTLTrial
 from papers.mpmtl.wishart import PrintedMPMTL
-from tacit.federation import Kind
-from tacit.grid import LONGEST
+from tacit.data.federation import Kind
 from tacit.local.batches import Batches
 from tacit.methods.base import Board
 from tacit.methods.linear import ridge
 from tacit.methods.mpmtl import MPMTL
 from tacit.privacy.covariance import unflatten
+from tacit.privacy.grid import LONGEST
 from tacit.randomness import Randomness
 
 Seen = Callable[[int, Tensor, Tensor], None]

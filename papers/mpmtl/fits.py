@@ -23,15 +23,15 @@ from papers.mpmtl.trials import MPMTLTrial
 from papers.mpmtl.wishart import PrintedMPMTL
 from tacit import classical
 from tacit.classical import Choice, Problem, Solver, cross_validate, strongest
-from tacit.federation import Rows
+from tacit.data.federation import Rows
+from tacit.engine.simulate import Simulation
+from tacit.experiment.prepare import prepare
 from tacit.local.flat import build
 from tacit.methods import OnBillboard, SharedPrior
 from tacit.methods.mpmtl import MPMTL
 from tacit.models import MODELS
 from tacit.privacy import Everyone, Privacy
 from tacit.randomness import Randomness
-from tacit.runtime.prepare import prepare
-from tacit.runtime.simulate import Simulation
 
 Settings = Mapping[str, Any]
 Mechanism = Literal["gaussian", "2K", "K2"]

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from papers.common.tasks import first_tasks
 from tacit import data, metrics
-from tacit.data import synthetic
+from tacit.data.federation import Federation, Rows, TargetScale
+from tacit.data.sets import synthetic
 from tacit.errors import TacitError
-from tacit.federation import Federation, Rows, TargetScale
 
 CHOOSING = 1000
 """Seeds of the data sets that settings are chosen on begin here."""

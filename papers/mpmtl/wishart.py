@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 from papers.mpmtl.composition import largest_first
+from tacit.data.federation import Federation, Kind
 from tacit.errors import TacitError
-from tacit.federation import Federation, Kind
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.methods.base import Board, State

@@ -14,7 +14,7 @@ from papers.pmtl.means import Mean, means, show_epsilon
 from papers.pmtl.plots import MODES, NAMES, against_epsilon
 from papers.pmtl.sets import DataSet
 from papers.pmtl.settings import EPSILONS, FEW, LEFT_OUT, REDUCED
-from tacit.runtime.personalise import Personalise
+from tacit.engine.personalise import Personalise
 
 COLUMNS = ("set", "version", "method", "mode", "epsilon", "seeds", "mean", "sd", "published")
 FINE_TUNINGS: tuple[Personalise, ...] = ("vanilla", "mean", "kl", "ewc")

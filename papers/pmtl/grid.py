@@ -23,18 +23,18 @@ from papers.common.noise import NoiseTable
 from papers.pmtl.networks import NETWORKS
 from papers.pmtl.sets import DataSet
 from papers.pmtl.settings import PMTLPlan
+from tacit.data.federation import Federation
+from tacit.engine.bench import Memo
+from tacit.engine.personalise import Personalise, personalise
+from tacit.engine.progress import silent
+from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
-from tacit.federation import Federation
+from tacit.experiment.prepare import prepare
 from tacit.local import flat
 from tacit.local.flat import FlatModel
 from tacit.methods import Method
 from tacit.privacy import Privacy, sampler_for
 from tacit.randomness import Randomness
-from tacit.runtime.bench import Memo
-from tacit.runtime.personalise import Personalise, personalise
-from tacit.runtime.prepare import prepare
-from tacit.runtime.progress import silent
-from tacit.runtime.simulate import Simulation
 
 FILE = "cells.csv"
 ALONE = "alone"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from tacit.federation import Federation
+from tacit.data.federation import Federation
 from tacit.local.flat import ModelFactory
 from tacit.models import MODELS, femnist_cnn
 

@@ -129,7 +129,7 @@ def _make(request: PageRequest, found: list[DataSet], ran: str) -> str:
     if STROKES in models:
         lines.append(
             f"- Model {STROKES} is a linear layer on a fixed public representation of the images "
-            "(`tacit.features`), not the paper's network."
+            "(`tacit.data.representation`), not the paper's network."
         )
     lines += [
         "- ε is for one task added or removed, Poisson cohorts, PLD accountant, δ = 1/tasks as in "

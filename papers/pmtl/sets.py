@@ -13,8 +13,8 @@ import torch
 from papers.common.tasks import first_tasks
 from papers.pmtl.settings import Version
 from tacit import data
+from tacit.data.federation import PARTS, Federation, Rows
 from tacit.errors import TacitError
-from tacit.federation import PARTS, Federation, Rows
 
 FEW_WRITERS = 50
 """Tasks of the reduced version."""

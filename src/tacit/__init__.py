@@ -14,7 +14,15 @@ from tacit.errors import TacitError
 
 if TYPE_CHECKING:
     from tacit import data, models
-    from tacit.federation import Federation
+    from tacit.attacks.audit import audit
+    from tacit.data.federation import Federation
+    from tacit.engine.attendance import Attendance
+    from tacit.experiment.between import between_tasks
+    from tacit.experiment.mixed import mixed
+    from tacit.experiment.models import SavedModels
+    from tacit.experiment.run import Run
+    from tacit.experiment.train import train
+    from tacit.experiment.tune import tune
     from tacit.methods import (
         MOCHA,
         MPMTL,
@@ -36,14 +44,6 @@ if TYPE_CHECKING:
         SharedPrior,
     )
     from tacit.privacy import Guarantee, Privacy
-    from tacit.runtime.attendance import Attendance
-    from tacit.runtime.audit import audit
-    from tacit.runtime.between import between_tasks
-    from tacit.runtime.mixed import mixed
-    from tacit.runtime.models import SavedModels
-    from tacit.runtime.run import Run
-    from tacit.runtime.train import train
-    from tacit.runtime.tune import tune
     from tacit.secure.settings import Secure
 
 # Intel's BLAS may round the same product differently where its operands lie otherwise in memory. A
@@ -90,18 +90,18 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "Attendance": "tacit.runtime.attendance",
-    "Federation": "tacit.federation",
+    "Attendance": "tacit.engine.attendance",
+    "Federation": "tacit.data.federation",
     "Guarantee": "tacit.privacy",
     "Privacy": "tacit.privacy",
-    "Run": "tacit.runtime.run",
-    "SavedModels": "tacit.runtime.models",
+    "Run": "tacit.experiment.run",
+    "SavedModels": "tacit.experiment.models",
     "Secure": "tacit.secure.settings",
-    "audit": "tacit.runtime.audit",
-    "between_tasks": "tacit.runtime.between",
-    "mixed": "tacit.runtime.mixed",
-    "train": "tacit.runtime.train",
-    "tune": "tacit.runtime.tune",
+    "audit": "tacit.attacks.audit",
+    "between_tasks": "tacit.experiment.between",
+    "mixed": "tacit.experiment.mixed",
+    "train": "tacit.experiment.train",
+    "tune": "tacit.experiment.tune",
 }
 """Where a name is; all others are methods."""
 

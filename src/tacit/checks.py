@@ -3,7 +3,7 @@
 One type check for all of them, on real annotations. It is ours, and not pydantic's strict mode,
 because settings also come from Python, where a number of NumPy is a number and any collection of
 names is a list of them, and from JSON, where a tuple is a list. Files of settings as a whole are
-pydantic's (`tacit.config`).
+pydantic's (`tacit.experiment.toml`).
 """
 
 from __future__ import annotations

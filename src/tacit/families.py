@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tacit.federation import Kind
+from tacit.data.federation import Kind
 
 HALF = 0.5
 """Added to what was seen, so that a level is finite where nothing was."""

@@ -38,10 +38,10 @@ import torch
 from torch import Tensor
 
 from tacit import pixels
+from tacit.data.federation import NUMBERS, ONE_OUTPUT, Kind, Rows, TargetScale
+from tacit.data.heads import Heads
 from tacit.errors import TacitError
 from tacit.families import expected_count
-from tacit.federation import NUMBERS, ONE_OUTPUT, Kind, Rows, TargetScale
-from tacit.heads import Heads
 
 Array = np.ndarray | Tensor
 

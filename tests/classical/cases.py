@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.classical import Problem
-from tacit.federation import Rows
+from tacit.data.federation import Rows
 
 KINDS = ("regression", "binary")
 

@@ -7,8 +7,8 @@ import torch
 
 from tacit.classical import Problem
 from tacit.classical.problem import w_zeros
+from tacit.data.federation import Rows
 from tacit.errors import TacitError
-from tacit.federation import Rows
 from tests.classical.cases import KINDS, generated, random_models, rows_of
 
 

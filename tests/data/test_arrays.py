@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data import from_arrays
+from tacit.data.federation import PARTS
 from tacit.data.split import SplitRule, leave_out_small, split
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 
 def ragged(counts, seed=0, features=3):

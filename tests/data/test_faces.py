@@ -11,8 +11,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from tacit.data import load
+from tacit.data.federation import PARTS, Federation
 from tacit.errors import TacitError
-from tacit.federation import PARTS, Federation
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 NAMES = [f"Attribute_{k}" for k in range(40)]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tacit.data import load
-from tacit.data.heart import COLUMNS, HOSPITALS, LEFT_OUT, PREDICTS
+from tacit.data.federation import PARTS, Federation
+from tacit.data.sets.heart import COLUMNS, HOSPITALS, LEFT_OUT, PREDICTS
 from tacit.errors import TacitError
-from tacit.federation import PARTS, Federation
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SIZES = dict(zip(HOSPITALS, (30, 25, 20, 24), strict=True))

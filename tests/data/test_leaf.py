@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from tacit.data import load
-from tacit.data.leaf import BOTH
+from tacit.data.federation import PARTS
+from tacit.data.sets.leaf import BOTH
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tacit.data import from_arrays, from_masks
+from tacit.data.federation import PARTS
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 CLASSES = ("sky", "tree", "car", "road", "sign")
 HEADS = {"green": ("tree", "sky"), "grey": ("road", "sign")}

@@ -9,9 +9,9 @@ from scipy.io import loadmat, savemat
 
 import tacit
 from tacit.data import load
-from tacit.data.school import FEATURES, PERCENTAGES
+from tacit.data.federation import PARTS
+from tacit.data.sets.school import FEATURES, PERCENTAGES
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SIZES = (10, 21, 8)

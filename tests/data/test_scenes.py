@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tacit.data import load
-from tacit.data.nyud2 import CLASSES
-from tacit.data.scenes import FORMS, HEADS, KINDS, TEXTURES, draw
+from tacit.data.federation import PARTS, Federation
+from tacit.data.sets.nyud2 import CLASSES
+from tacit.data.sets.scenes import FORMS, HEADS, KINDS, TEXTURES, draw
 from tacit.errors import TacitError
-from tacit.federation import PARTS, Federation
 
 
 def error(name, **options) -> str:

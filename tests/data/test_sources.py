@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tacit.data import from_arrays, load, sources
-from tacit.data.synthetic import NumberedNames, group_sparse, low_rank, personal_shift
+from tacit.data.federation import PARTS
+from tacit.data.sets.synthetic import NumberedNames, group_sparse, low_rank, personal_shift
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 SHAPES = {
     "exam": (64, 4057, "regression", "school-1"),

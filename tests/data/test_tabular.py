@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tacit.data import Schema, from_table, load, read_table
+from tacit.data.federation import PARTS
 from tacit.data.tabular import as_table, plain_text, write_predictions
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 GOOD = "site,age,sex,y\n" + "".join(
     f"{'north' if i % 2 else 'south'},{20 + i},{'FM'[i % 3 == 0]},{i * 0.5}\n" for i in range(12)

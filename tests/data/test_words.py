@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tacit.data import load
-from tacit.data.example import first_texts
+from tacit.data.federation import PARTS
+from tacit.data.sets.tf_example import first_texts
 from tacit.data.words import read_words, without_markup, word_ids, words_of
 from tacit.errors import TacitError
-from tacit.federation import PARTS
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import safetensors.torch
 
+from tacit.deploy.conduct import BILLBOARD, conduct
+from tacit.deploy.messages import Reply, Request
+from tacit.deploy.silo import Silo
+from tacit.deploy.terms import Terms
 from tacit.errors import TacitError
-from tacit.runtime.silos.conduct import BILLBOARD, conduct
-from tacit.runtime.silos.messages import Reply, Request
-from tacit.runtime.silos.silo import Silo
-from tacit.runtime.silos.terms import Terms
 from tacit.secure.settings import Secure
+from tests.deploy.asked import agreed
+from tests.deploy.direct import own_of
 from tests.faults.disk import Killed
 from tests.faults.messages import Network
 from tests.faults.schedule import DAMAGE, Schedule
 from tests.faults.trains import METHODS, calm, federation
 from tests.faults.trial import Trial
-from tests.runtime.silos.asked import agreed
-from tests.runtime.silos.direct import own_of
 
 SILOS, ROUNDS = 4, 3
 

@@ -21,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from tacit.runtime import store
+from tacit.engine import store
 from tests.faults.schedule import DAMAGE, Schedule
 
 WRITES = os.O_WRONLY | os.O_RDWR

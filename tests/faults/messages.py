@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tacit.runtime.silos.messages import Broken, Reply, Request, Unreadable
+from tacit.deploy.messages import Broken, Reply, Request, Unreadable
 from tests.faults.schedule import Schedule
 
 Answer = Callable[[int, Request], Reply | None]

@@ -13,24 +13,24 @@ from unittest import mock
 import numpy as np
 
 import tacit
+from tacit.deploy.servers import allowed_by
+from tacit.deploy.silo import Silo
+from tacit.deploy.terms import Terms
 from tacit.errors import TacitError
-from tacit.runtime.silos.servers import allowed_by
-from tacit.runtime.silos.silo import Silo
-from tacit.runtime.silos.terms import Terms
-from tacit.secure.addresses import Addresses
-from tacit.secure.certificates import make_certificates
-from tacit.secure.daemon import Daemon
-from tacit.secure.job import InProcess, Job, Outcome, server_name
-from tacit.secure.links import PartyError
-from tacit.secure.remote import Remote
+from tacit.secure.jobs.job import InProcess, Job, Outcome, server_name
+from tacit.secure.jobs.summing import SumJob
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.daemon import Daemon
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.remote import Remote
 from tacit.secure.settings import Secure
-from tacit.secure.summing import SumJob
+from tests.deploy.on_shares import SERVERS
 from tests.faults.across import SILOS, SilosTrial, terms_of
 from tests.faults.disk import Killed
 from tests.faults.schedule import Schedule
 from tests.faults.trains import METHODS, calm
 from tests.faults.trial import Trial
-from tests.runtime.silos.on_shares import SERVERS
 
 ADDRESSES = Addresses(("a:1", "b:1", "c:1"))
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tacit import TacitError, files
+from tacit.engine.store import Store
+from tacit.experiment.models import _write_stacked
 from tacit.methods import Board
 from tacit.privacy import Ledger, Poisson, Release
-from tacit.runtime.models import _write_stacked
-from tacit.runtime.store import Store
-from tacit.secure.memory import Begun, kept_secret
+from tacit.secure.net.memory import Begun, kept_secret
 from tests.faults.disk import Disk, Killed
 from tests.faults.schedule import REFUSALS, STOPS, Fault, Schedule
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 import tacit
+from tests.deploy.asked import federation_of
 from tests.faults.schedule import DAMAGE, Schedule
 from tests.faults.trial import Trial
-from tests.runtime.silos.asked import federation_of
 
 METHODS = {
     "fixed": tacit.PMTL(clip=0.5, local_steps=2, batch=4),

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tacit.engine.store import LEDGER, Store
 from tacit.errors import TacitError
 from tacit.privacy import accounting
 from tacit.privacy.channel import Collection
-from tacit.runtime.store import LEDGER, Store
 from tests.faults.disk import Disk, Killed
 from tests.faults.schedule import DAMAGE, Schedule
 from tests.fuzz.hunt import Hangs

@@ -14,18 +14,18 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from tacit.secure.addresses import Addresses
-from tacit.secure.certificates import make_certificates
-from tacit.secure.channel import HEADER, MAGIC, NO_JOB
-from tacit.secure.daemon import Daemon
-from tacit.secure.local import free_ports
-from tacit.secure.tls import Identity
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.channel import HEADER, MAGIC, NO_JOB
+from tacit.secure.net.daemon import Daemon
+from tacit.secure.net.local import free_ports
+from tacit.secure.net.tls import Identity
 from tests.fuzz.net_changes import changed, changed_json
 from tests.fuzz.net_hunt import Hunted, hunt
 from tests.fuzz.net_readers import SUM
 
 if TYPE_CHECKING:
-    from tests.runtime.flower.port import Port
+    from tests.deploy.flower.port import Port
 
 
 @dataclass
@@ -73,7 +73,7 @@ def coordinator_head(folder: Path) -> Iterator[Open]:
 
 @contextlib.contextmanager
 def _coordinator(folder: Path) -> Iterator[tuple[Port, Callable[[], bool]]]:
-    from tests.runtime.flower.port import Port, works  # needs tacit[flower]; servers do not
+    from tests.deploy.flower.port import Port, works  # needs tacit[flower]; servers do not
 
     began = time.monotonic()
     with Port(folder).open() as port:

@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
+from tacit.deploy.messages import MESSAGE, Reply, Request, Unreadable, same_shape
 from tacit.errors import TacitError
-from tacit.runtime.silos.messages import MESSAGE, Reply, Request, Unreadable, same_shape
-from tacit.secure.addresses import Addresses
-from tacit.secure.channel import HEADER, MAGIC, NO_JOB, Connection
-from tacit.secure.fedmtl import FedMTLJob
-from tacit.secure.job import Job
-from tacit.secure.jobs import JOBS, job_from_json
-from tacit.secure.links import PartyError
-from tacit.secure.remote import _Round
-from tacit.secure.summing import SumJob
+from tacit.secure.jobs.fedmtl import FedMTLJob
+from tacit.secure.jobs.job import Job
+from tacit.secure.jobs.kinds import JOBS, job_from_json
+from tacit.secure.jobs.summing import SumJob
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.channel import HEADER, MAGIC, NO_JOB, Connection
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.remote import _Round
+from tests.deploy.asked import Asked, agreed, federation_of
 from tests.fuzz.net_changes import changed, changed_json
-from tests.runtime.silos.asked import Asked, agreed, federation_of
 
 SUM = SumJob(servers=3, clients=("ann", "bob"), size=5, bits=32, bound=9, noise=2.0)
 MIX = FedMTLJob(

@@ -14,22 +14,23 @@ import numpy as np
 import torch
 
 import tacit
-from tacit import PMTL, Privacy, SavedModels, TacitError, config
+from tacit import PMTL, Privacy, SavedModels, TacitError
 from tacit.data import from_table
 from tacit.data.npz import from_npz
 from tacit.data.relation_file import with_relation
 from tacit.data.schema import read_schema, write_schema
+from tacit.deploy.agreement import Agreement
+from tacit.deploy.diary import EVENTS, Diary, read_diary
+from tacit.deploy.events import Contributed, RequestFailed, SiloDeclined, Spending
+from tacit.deploy.example import write_example
+from tacit.engine.simulate import Simulation
+from tacit.engine.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirmed_ledger
+from tacit.experiment import toml as config
+from tacit.experiment.prepare import prepare
 from tacit.local import flat
 from tacit.models import linear
 from tacit.privacy import Ledger, Poisson, Release
 from tacit.randomness import Randomness
-from tacit.runtime.prepare import prepare
-from tacit.runtime.silos.agreement import Agreement
-from tacit.runtime.silos.diary import EVENTS, Diary, read_diary
-from tacit.runtime.silos.events import Contributed, RequestFailed, SiloDeclined, Spending
-from tacit.runtime.silos.example import write_example
-from tacit.runtime.simulate import Simulation
-from tacit.runtime.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirmed_ledger
 from tests.fuzz.mutate import Mutator, in_tensors, in_zip, mutated
 
 TASKS = 4

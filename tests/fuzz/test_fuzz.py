@@ -6,9 +6,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from tacit import TacitError, config
+from tacit import TacitError
 from tacit.data import from_table
 from tacit.data.schema import Schema
+from tacit.experiment import toml as config
 from tests.fuzz.hunt import hunt
 from tests.fuzz.parsers import PARSERS
 

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.federation import PARTS, Federation
+from tacit.data.federation import PARTS, Federation
+from tacit.engine.personalise import personalise
+from tacit.engine.progress import silent
+from tacit.engine.simulate import Simulation
+from tacit.engine.votes import Votes
+from tacit.experiment.prepare import prepare
+from tacit.experiment.start import model_of
 from tacit.methods import METHODS, Board, Method, TrainedMethod
 from tacit.privacy import Everyone, Privacy
 from tacit.privacy.bounds import Bounded
 from tacit.randomness import Randomness
-from tacit.runtime.personalise import personalise
-from tacit.runtime.prepare import prepare
-from tacit.runtime.progress import silent
-from tacit.runtime.simulate import Simulation
-from tacit.runtime.start import model_of
-from tacit.runtime.votes import Votes
 
 TARGET = "task-3"
 """The task that differs."""

@@ -1,6 +1,6 @@
 """Silos notice as little of each other as tasks on one machine do.
 
-Workers of Ray run the code of silos: `tests/runtime/flower` compares them with the simulation.
+Workers of Ray run the code of silos: `tests/deploy/flower` compares them with the simulation.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import torch
 
 import tacit
 from tacit import data
-from tacit.runtime.plan import Plan
-from tacit.runtime.silos.terms import terms_of
+from tacit.deploy.terms import terms_of
+from tacit.experiment.plan import Plan
+from tests.deploy import runs
+from tests.deploy.direct import personal
 from tests.interference.harness import CHANGES, TARGET, table
-from tests.runtime.silos import runs
-from tests.runtime.silos.direct import personal
 
 
 def both(change: str):

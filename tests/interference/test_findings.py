@@ -11,11 +11,11 @@ import torch
 
 import tacit
 from tacit import data
-from tacit.grid import Grid
 from tacit.methods import METHODS
 from tacit.privacy import Everyone, Release
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.channel import Channel
+from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness
 from tacit.sklearn import PrivateMultiTaskRegressor
 from tests.conftest import arrays

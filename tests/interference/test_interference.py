@@ -15,9 +15,9 @@ import torch
 
 from tacit import data
 from tacit.data import split as split_module
-from tacit.federation import Federation
+from tacit.data.federation import Federation
+from tacit.engine import bench, tasks
 from tacit.methods import METHODS, TrainedMethod
-from tacit.runtime import bench, tasks
 from tacit.sklearn import PrivateMultiTaskClassifier
 from tests.interference.harness import CHANGES, TARGET, Setting, Table, noticed, table
 from tests.interference.networks import NETWORKS, made

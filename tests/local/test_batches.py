@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.federation import Rows
+from tacit.data.federation import Rows
 from tacit.local.batches import all_rows, draw
 from tacit.local.chunks import slots_for, widths_of
 from tacit.randomness import scramble

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import FedAMP, TacitError
+from tacit.engine import course
 from tacit.exchange import Uploads, mixed
-from tacit.runtime import course
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import FedFomo, TacitError
+from tacit.engine import course
 from tacit.exchange import Uploads, mixed, reveals
 from tacit.methods.fedfomo import first_order
-from tacit.runtime import course
 
 
 @pytest.fixture(autouse=True)

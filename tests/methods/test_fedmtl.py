@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import FedMTL, TacitError
+from tacit.engine import course
 from tacit.exchange import mixed, similarity
 from tacit.methods.fedmtl import VARIANTS
-from tacit.runtime import course
 from tests.exchange import literal
 from tests.exchange.federations import headed
 

@@ -10,8 +10,8 @@ import torch
 
 import tacit
 from tacit import PMTL, TacitError
-from tacit.runtime.course import TRACED_GRADIENTS
-from tacit.runtime.train import train
+from tacit.engine.course import TRACED_GRADIENTS
+from tacit.experiment.train import train
 
 STASH: list = []
 PRIVACY = tacit.Privacy(noise=1.0)

@@ -13,10 +13,10 @@ from torch import nn
 
 import tacit
 from tacit import PMTL, FedAvg, Local, TacitError
+from tacit.experiment.train import train
 from tacit.local.batches import all_rows, draw
 from tacit.methods import Board
 from tacit.randomness import Randomness, scramble
-from tacit.runtime.train import train
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch):
 
 
 def test_tracing_changes_nothing(make_federation, monkeypatch):
-    from tacit.runtime import course
+    from tacit.engine import course
 
     federation, method = make_federation(kind="binary"), PMTL(batch=8)
 

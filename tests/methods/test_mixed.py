@@ -12,12 +12,12 @@ from statsmodels.tools.numdiff import approx_hess
 
 import tacit
 from tacit import Privacy, TacitError
+from tacit.experiment.prepare import prepare
+from tacit.experiment.start import model_of
 from tacit.methods import Board, Mixed
 from tacit.metrics import evaluate
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
-from tacit.runtime.prepare import prepare
-from tacit.runtime.start import model_of
 
 RUN = {"seed": 0, "baselines": False, "personalise": "none"}
 

@@ -14,9 +14,9 @@ import tacit
 from tacit import MOCHA, TacitError
 from tacit.classical import Problem
 from tacit.classical import relationship as convex
+from tacit.engine import course
 from tacit.exchange import Uploads, mixed
 from tacit.methods.mocha import relationship
-from tacit.runtime import course
 
 
 @pytest.fixture(autouse=True)

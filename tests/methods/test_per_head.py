@@ -14,8 +14,8 @@ from torch import nn
 
 import tacit
 from tacit import Ditto, FedAvg, FedProx, PFedMe, Privacy
-from tacit.heads import PUBLIC
-from tacit.runtime import course
+from tacit.data.heads import PUBLIC
+from tacit.engine import course
 from tests.exchange.federations import headed
 
 SGD = {"lr": 0.2, "local_steps": 2, "batch": None}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tacit import PPSGD, Ditto, FedAvg, FedProx, Local, PFedMe, Privacy, TacitError
+from tacit.experiment.train import train
 from tacit.methods import METHODS, ExchangeMethod, OnBillboard, TrainedMethod
-from tacit.runtime.train import train
 
 FREE = {"clip": math.inf, "batch": None}
 

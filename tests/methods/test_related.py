@@ -11,8 +11,8 @@ from torch import nn
 
 import tacit
 from tacit import PMTL, FedAvg, FedRep, Local, NaiveDP, Privacy, RelatedPMTL, TacitError
+from tests.data.test_relation import blocks
 from tests.methods.test_personal_methods import FREE, close, models, quadratics
-from tests.test_relation import blocks
 
 
 def run(federation, method, **settings):

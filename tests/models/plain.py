@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from tacit.federation import Kind
+from tacit.data.federation import Kind
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.losses import weighted_loss

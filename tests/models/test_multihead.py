@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from tacit.data.federation import Federation, Kind, Rows
+from tacit.data.heads import Heads
 from tacit.errors import TacitError
-from tacit.federation import Federation, Kind, Rows
-from tacit.heads import Heads
 from tacit.local.flat import FlatModel, build
 from tacit.models import MODELS, MultiHead, with_heads
 from tests.models.test_models import posts

@@ -25,7 +25,7 @@ from papers.mpmtl.data_level import (
 )
 from papers.mpmtl.run import FIGURES
 from tacit import data
-from tacit.data import synthetic
+from tacit.data.sets import synthetic
 from tacit.errors import TacitError
 from tacit.privacy import Everyone, noise_for, spent
 from tacit.randomness import Randomness

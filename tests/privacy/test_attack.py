@@ -11,14 +11,14 @@ import math
 import numpy as np
 import pytest
 
+from tacit.data.relation import clusters
 from tacit.privacy import Everyone, InTurn, Poisson, Release
 from tacit.privacy.attack import ON_SHARES, scores, stage, worst_worlds
 from tacit.privacy.channel import Channel
 from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
-from tacit.relation import clusters
-from tacit.secure.curator import SecureSum
-from tacit.secure.job import InProcess
+from tacit.secure.jobs.curator import SecureSum
+from tacit.secure.jobs.job import InProcess
 
 NOISE, ROUNDS, TASKS = 6.0, 2, 6
 

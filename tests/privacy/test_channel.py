@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.grid import Grid
+from tacit.data.relation import Relation
 from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
 from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
+from tacit.privacy.grid import Grid
 from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
-from tacit.relation import Relation
 
 
 def channel(tasks=4, noise=0.0, clip=1.0, sampler=None, seed=0, **more) -> Channel:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from tacit.engine.personalise import Personalised
 from tacit.local.recipes import ALONE, Candidate, Recipe
 from tacit.report.html import page
-from tacit.runtime.personalise import Personalised
 
 STATES = ("private", "weak", "seeded", "leaks", "none", "alone")
 

@@ -8,16 +8,16 @@ import subprocess
 import sys
 
 import pytest
+from tests.conftest import arrays
 
 import tacit
 from tacit.cli.train import FLAGS
-from tacit.config import CuratorSection, PrivacySection, RunSection
+from tacit.deploy.terms import Terms, terms_of
+from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.start import method_of
+from tacit.experiment.toml import CuratorSection, PrivacySection, RunSection
+from tacit.experiment.train import SETTINGS
 from tacit.methods import METHODS, PMTL
-from tacit.runtime.plan import Plan, in_files
-from tacit.runtime.silos.terms import Terms, terms_of
-from tacit.runtime.start import method_of
-from tacit.runtime.train import SETTINGS
-from tests.conftest import arrays
 
 NAMES = [one.name for one in dataclasses.fields(Plan)]
 QUICK = {"rounds": 2, "personalise": "none", "baselines": False}

@@ -3,13 +3,13 @@
 import torch
 
 import tacit
+from tacit.deploy.terms import terms_of
+from tacit.engine.rounds import Billboard, Rounds, Sent
+from tacit.engine.tasks import Tasks
+from tacit.experiment.prepare import prepare
+from tacit.experiment.start import model_of
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
-from tacit.runtime.prepare import prepare
-from tacit.runtime.rounds import Billboard, Rounds, Sent
-from tacit.runtime.silos.terms import terms_of
-from tacit.runtime.start import model_of
-from tacit.runtime.tasks import Tasks
 
 CPU = torch.device("cpu")
 ROUNDS = 4

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.secure.job import DEALER, Job, server_name
+from tacit.secure.jobs.job import DEALER, Job, server_name
 
 PHASES = ("upload", "exchange", "answer", "open")
 concluded: list[str] = []

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tacit.cli import main
-from tacit.secure.engine import Engine
-from tacit.secure.tls import TlsLinks
+from tacit.secure.net.tls import TlsLinks
+from tacit.secure.protocol.engine import Engine
 
 phase, send = Engine.phase, TlsLinks.send
 passed: Counter[str] = Counter()

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.secure.additive import Additive
-from tacit.secure.engine import Engine
-from tacit.secure.links import Mesh
-from tacit.secure.replicated import Replicated
+from tacit.secure.net.links import Mesh
+from tacit.secure.protocol.additive import Additive
+from tacit.secure.protocol.engine import Engine
+from tacit.secure.protocol.replicated import Replicated
 
 SETTINGS = [("dealer", 2), ("dealer", 3), ("dealer", 4), ("replicated", 3)]
 

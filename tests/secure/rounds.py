@@ -10,7 +10,7 @@ import torch
 
 from tacit.exchange import Uploads, mixed
 from tacit.methods import FedMTL
-from tacit.secure.fedmtl import FedMTLAnswer, FedMTLJob, Secret
+from tacit.secure.jobs.fedmtl import FedMTLAnswer, FedMTLJob, Secret
 
 
 @dataclass

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.secure.channel import HEADER, MAGIC, NO_JOB
-from tacit.secure.links import PartyError
-from tacit.secure.local import LocalServers
+from tacit.secure.net.channel import HEADER, MAGIC, NO_JOB
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.local import LocalServers
 from tests.secure import adding
 from tests.secure.adding import AddJob
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.cli import main
-from tacit.secure.jobs import JOBS
+from tacit.secure.jobs.kinds import JOBS
 
 JOBS["add"] = "adding:AddJob"
 

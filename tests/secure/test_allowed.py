@@ -8,15 +8,15 @@ import stat
 import numpy as np
 import pytest
 
+from tacit.deploy.agreement import Agreement
+from tacit.deploy.servers import allowed_by, sum_job
+from tacit.deploy.terms import agreed_noise
 from tacit.errors import TacitError
-from tacit.runtime.silos.agreement import Agreement
-from tacit.runtime.silos.servers import allowed_by, sum_job
-from tacit.runtime.silos.terms import agreed_noise
-from tacit.secure.addresses import Addresses
-from tacit.secure.certificates import make_certificates
-from tacit.secure.daemon import Daemon
-from tacit.secure.fedmtl import FedMTLJob
-from tacit.secure.memory import Begun, kept_secret
+from tacit.secure.jobs.fedmtl import FedMTLJob
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.daemon import Daemon
+from tacit.secure.net.memory import Begun, kept_secret
 
 SILOS = ("north", "east", "south")
 TEXT = """

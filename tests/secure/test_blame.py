@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tacit.secure.blame import Reports
-from tacit.secure.links import PartyError
+from tacit.secure.net.blame import Reports
+from tacit.secure.net.links import PartyError
 
 
 def reported(*blames, lost=()):

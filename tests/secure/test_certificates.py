@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.errors import TacitError
-from tacit.secure.certificates import make_certificates
-from tacit.secure.tls import Identity
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.tls import Identity
 
 PARTIES = ["server-0", "server-1", "dealer", "coordinator", "ann", "b-o_b.2"]
 

@@ -16,11 +16,11 @@ from tacit.privacy import Everyone, Ledger, Release
 from tacit.privacy.channel import Channel
 from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
-from tacit.secure.curator import SecureSum
-from tacit.secure.job import InProcess
-from tacit.secure.links import PartyError
-from tacit.secure.local import LocalServers
-from tacit.secure.summing import SumJob
+from tacit.secure.jobs.curator import SecureSum
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.jobs.summing import SumJob
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.local import LocalServers
 
 BILLBOARD = [name for name, kind in METHODS.items() if issubclass(kind, OnBillboard)]
 QUICK = {"rounds": 2, "seed": 0, "baselines": False, "personalise": "none"}
@@ -202,7 +202,7 @@ def test_without_clipping_a_task_is_stopped_at_its_own_door(monkeypatch):
     first = collection.publishable(2)
     assert float(first.norm()) < 6  # the grid clips again
     monkeypatch.setattr(
-        "tacit.grid.Grid.integers",
+        "tacit.privacy.grid.Grid.integers",
         lambda grid, vectors: np.trunc(vectors * grid.steps).astype(np.int64),
     )
     again = channel(curator=unbounded).open(0, 1)

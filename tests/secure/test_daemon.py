@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.errors import TacitError
-from tacit.secure.addresses import Addresses
-from tacit.secure.certificates import make_certificates
-from tacit.secure.channel import MAGIC
-from tacit.secure.daemon import Daemon
-from tacit.secure.job import InProcess
-from tacit.secure.links import PartyError
-from tacit.secure.local import LocalServers
-from tacit.secure.remote import Remote, take_part
-from tacit.secure.summing import SumJob
-from tacit.secure.tls import Identity
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.jobs.summing import SumJob
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.channel import MAGIC
+from tacit.secure.net.daemon import Daemon
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.local import LocalServers
+from tacit.secure.net.remote import Remote, take_part
+from tacit.secure.net.tls import Identity
 from tests.secure.adding import AddJob
 from tests.secure.running import (
     CLIENTS,
@@ -278,7 +278,7 @@ def test_a_job_for_other_servers_or_clients_without_certificates_is_not_begun(se
 
 
 def test_a_server_needs_no_torch():
-    code = "import serve, sys, tacit.secure.daemon; sys.exit('torch' in sys.modules)"
+    code = "import serve, sys, tacit.secure.net.daemon; sys.exit('torch' in sys.modules)"
     folder = SERVE[1].removesuffix("/serve.py")
     assert subprocess.run([sys.executable, "-c", code], cwd=folder).returncode == 0
 

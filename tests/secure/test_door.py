@@ -12,15 +12,15 @@ import time
 import pytest
 
 from tacit.errors import TacitError
-from tacit.secure import door
-from tacit.secure.addresses import Addresses
-from tacit.secure.certificates import make_certificates
-from tacit.secure.daemon import LINES, Daemon, Seldom
-from tacit.secure.door import EACH_PARTY, FILES, Door
-from tacit.secure.links import PartyError
-from tacit.secure.local import free_ports
-from tacit.secure.remote import _Round, _statistics
-from tacit.secure.tls import Identity
+from tacit.secure.net import door
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.daemon import LINES, Daemon, Seldom
+from tacit.secure.net.door import EACH_PARTY, FILES, Door
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.local import free_ports
+from tacit.secure.net.remote import _Round, _statistics
+from tacit.secure.net.tls import Identity
 from tests.secure.adding import AddJob
 
 STRANGERS, EACH_ADDRESS = 64, 32

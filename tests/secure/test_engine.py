@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from tacit.secure import kernels
-from tacit.secure.assignment import best_total
-from tacit.secure.kernels import joined, limb_product, matmul, multiply_add, planes
-from tacit.secure.weights import normalised
+from tacit.secure.protocol.assignment import best_total
+from tacit.secure.protocol.weights import normalised
+from tacit.secure.ring import kernels
+from tacit.secure.ring.kernels import joined, limb_product, matmul, multiply_add, planes
 from tests.secure.parties import SETTINGS, compute, numbers, words
 
 EVERY = pytest.mark.parametrize(("trust", "servers"), SETTINGS)
@@ -180,7 +180,7 @@ def test_weights_add_up_to_one(trust: str, servers: int) -> None:
 
 def test_products_are_compiled_once_and_found_again_by_every_process():
     """Compiling takes longer than everything else that a server does when it starts."""
-    code = "from tacit.secure.kernels import warm_up; warm_up()"
+    code = "from tacit.secure.ring.kernels import warm_up; warm_up()"
     told = ""
     for _ in range(3):  # another process that compiles just now may write over ours, but not thrice
         told = subprocess.run(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tacit.errors import TacitError
-from tacit.secure.addresses import Addresses
-from tacit.secure.links import PartyError
-from tacit.secure.local import LocalServers
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.local import LocalServers
 from tests.secure.adding import PHASES, AddJob
 from tests.secure.proxy import Proxy, at, honest
 from tests.secure.running import (

@@ -11,14 +11,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tacit
+from tacit.engine.secure_exchange import SecureExchange
 from tacit.errors import TacitError
 from tacit.exchange import mixing
 from tacit.methods import FedMTL
-from tacit.runtime.secure_exchange import SecureExchange
-from tacit.secure.fedmtl import SLACK
-from tacit.secure.job import InProcess
-from tacit.secure.links import PartyError
-from tacit.secure.weights import SAY
+from tacit.secure.jobs.fedmtl import SLACK
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.net.links import PartyError
+from tacit.secure.protocol.weights import SAY
 from tests.exchange.federations import headed
 from tests.secure.parties import SETTINGS
 from tests.secure.rounds import Round, apart
@@ -181,7 +181,7 @@ def test_a_run_goes_on_where_it_was(tmp_path) -> None:
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SecureExchange, "answers", breaks)
-        patch.setattr("tacit.runtime.rounds.SAVE_EVERY_SECONDS", 0.0)
+        patch.setattr("tacit.engine.rounds.SAVE_EVERY_SECONDS", 0.0)
         with pytest.raises(PartyError, match="can be run again"):
             tacit.train(
                 federation, method, rounds=4, seed=0, curator=curator, baselines=False, out=out

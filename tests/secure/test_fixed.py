@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import TacitError
-from tacit.secure.fixed import MARGIN, RINGS
-from tacit.secure.sharing import hidden, mask, reconstruct
-from tacit.secure.stream import Stream, fresh_seed
+from tacit.secure.ring.fixed import MARGIN, RINGS
+from tacit.secure.ring.sharing import hidden, mask, reconstruct
+from tacit.secure.ring.stream import Stream, fresh_seed
 
 BITS = pytest.mark.parametrize("bits", [32, 64])
 

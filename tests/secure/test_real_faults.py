@@ -20,10 +20,10 @@ import torch
 import tacit
 from tacit.errors import TacitError
 from tacit.methods import FedMTL
-from tacit.secure.fedmtl import FedMTLJob
-from tacit.secure.links import PartyError
-from tacit.secure.local import LocalServers
-from tacit.secure.summing import SumJob
+from tacit.secure.jobs.fedmtl import FedMTLJob
+from tacit.secure.jobs.summing import SumJob
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.local import LocalServers
 from tests.secure.rounds import Round, apart
 from tests.secure.running import assert_nothing_left, wait_for_line
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from tacit import demo_secure
+from tacit.demos import secure as demo_secure
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 import tacit
 from tacit.errors import TacitError
-from tacit.secure.curator import curated
+from tacit.secure.jobs.curator import curated
 from tests.test_cli import arguments, fail, succeed, table  # noqa: F401
 
 QUICK = {"rounds": 2, "seed": 0, "baselines": False, "personalise": "none"}

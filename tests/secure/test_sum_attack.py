@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.grid import Grid
 from tacit.privacy import Poisson, Release, spent
 from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded, Place
+from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness
-from tacit.secure.job import InProcess
-from tacit.secure.summing import SeededSum
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.jobs.summing import SeededSum
 from tests.privacy.test_channel import RUNS
 
 

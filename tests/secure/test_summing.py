@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import TacitError
-from tacit.grid import LONGEST, LOUDEST, TAILS, Grid
+from tacit.privacy.grid import LONGEST, LOUDEST, TAILS, Grid
 from tacit.randomness import Randomness
-from tacit.secure.curator import SecureSum
-from tacit.secure.job import COORDINATOR, InProcess, server_name
-from tacit.secure.jobs import JOBS, job_from_json
-from tacit.secure.links import PartyError
-from tacit.secure.summing import SeededSum, SumJob
+from tacit.secure.jobs.curator import SecureSum
+from tacit.secure.jobs.job import COORDINATOR, InProcess, server_name
+from tacit.secure.jobs.kinds import JOBS, job_from_json
+from tacit.secure.jobs.summing import SeededSum, SumJob
+from tacit.secure.net.links import PartyError
 
 SILENT = 1e-9
 """Noise that rounds to nothing, where a test wants to see the sum itself."""
@@ -244,6 +244,7 @@ def test_noise_beyond_all_rings_is_refused():
 def test_servers_need_no_pytorch():
     """It takes seconds to import, and a round waits for the slowest server."""
     code = (
-        "import sys, tacit.secure.daemon, tacit.secure.jobs; sys.exit('torch' in sys.modules and 7)"
+        "import tacit.secure.net.daemon, tacit.secure.jobs.kinds, sys; "
+        "sys.exit('torch' in sys.modules and 7)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,10 +11,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tacit.secure import tls
-from tacit.secure.certificates import make_certificates
-from tacit.secure.links import PartyError
-from tacit.secure.tls import Identity, TlsLinks
+from tacit.secure.net import tls
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.links import PartyError
+from tacit.secure.net.tls import Identity, TlsLinks
 from tests.secure.running import raw_frame
 
 

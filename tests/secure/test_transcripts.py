@@ -16,9 +16,9 @@ import pytest
 from scipy import stats
 
 from tacit.methods import FedMTL
-from tacit.secure.job import InProcess
-from tacit.secure.links import Links
-from tacit.secure.stream import Stream
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.net.links import Links
+from tacit.secure.ring.stream import Stream
 from tests.secure.rounds import Round
 
 METHOD = FedMTL(threshold=0.5, min_peers=1)
@@ -130,8 +130,8 @@ def test_messages_are_the_same_in_number_and_length(
 
 def test_shares_of_a_secret_are_uniform() -> None:
     """Any P − 1 shares: every byte, and the same for two secrets."""
-    from tacit.secure.sharing import hidden, mask, reconstruct
-    from tacit.secure.stream import fresh_seed
+    from tacit.secure.ring.sharing import hidden, mask, reconstruct
+    from tacit.secure.ring.stream import fresh_seed
 
     for dtype in (np.uint32, np.uint64):
         counts = []

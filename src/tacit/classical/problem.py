@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from tacit.data.federation import Rows
 from tacit.errors import TacitError
-from tacit.federation import Rows
 
 Loss = Literal["squared", "logistic"]
 LOSSES: dict[str, Loss] = {"regression": "squared", "binary": "logistic"}

@@ -15,8 +15,8 @@ from tacit.cli.train import with_settings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from tacit.config import Config
-    from tacit.runtime.audited import Audit
+    from tacit.attacks.audited import Audit
+    from tacit.experiment.toml import Config
 
 ATTACK = "Attack"
 
@@ -57,8 +57,8 @@ def audit(
     Nothing is trained, unless --one-run asks for it, and nothing of the run is changed.
     """
     import tacit
-    from tacit.config import check, merge, read
-    from tacit.runtime.progress import Bar, silent
+    from tacit.engine.progress import Bar, silent
+    from tacit.experiment.toml import check, merge, read
 
     folder = config if config is not None and config.is_dir() else None
     if folder is not None:
@@ -88,7 +88,7 @@ def audit(
 
 
 def _books(folder: Path) -> Any:
-    from tacit.runtime.store import confirmed_ledger
+    from tacit.engine.store import confirmed_ledger
 
     found = confirmed_ledger(folder)
     if not len(found):

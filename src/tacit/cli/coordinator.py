@@ -38,9 +38,9 @@ def init(
 ) -> None:
     """Write consortium.toml from an example table: a draft to agree on, not more."""
     from tacit.cli.options import targets
+    from tacit.deploy.example import write_example
+    from tacit.deploy.site import AGREED
     from tacit.files import make_folder, replace
-    from tacit.runtime.silos.example import write_example
-    from tacit.runtime.silos.site import AGREED
 
     path = folder / AGREED
     if path.exists():
@@ -72,11 +72,11 @@ def run(
     ] = None,
 ) -> None:
     """Conduct the run of this folder to its end; started again after a crash, it goes on."""
-    from tacit.runtime.flower.as_coordinator import run_coordinator
-    from tacit.runtime.progress import Bar
-    from tacit.runtime.silos.agreement import Agreement
-    from tacit.runtime.silos.conduct import RESULT
-    from tacit.runtime.silos.site import AGREED
+    from tacit.deploy.agreement import Agreement
+    from tacit.deploy.conduct import RESULT
+    from tacit.deploy.flower.as_coordinator import run_coordinator
+    from tacit.deploy.site import AGREED
+    from tacit.engine.progress import Bar
 
     if patience <= 0:
         raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
@@ -102,9 +102,9 @@ def run(
 @app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
     """How far the run of this folder is, and who takes part. It disturbs nobody."""
+    from tacit.deploy.conduct import STATUS
     from tacit.files import read_json
     from tacit.privacy.guarantee import epsilon_up
-    from tacit.runtime.silos.conduct import STATUS
 
     path = folder / STATUS
     if not path.is_file():

@@ -28,10 +28,10 @@ def keys(
 
     In earnest, each silo makes its own key with `tacit silo init`: see docs/deploy.md.
     """
-    from tacit.runtime.silos.agreement import Agreement
-    from tacit.runtime.silos.keys import make_keys
-    from tacit.runtime.silos.site import AGREED
-    from tacit.secure.job import COORDINATOR
+    from tacit.deploy.agreement import Agreement
+    from tacit.deploy.keys import make_keys
+    from tacit.deploy.site import AGREED
+    from tacit.secure.jobs.job import COORDINATOR
 
     terms = Agreement.read(folder / AGREED).terms
     added = make_keys(folder, terms.silos, names(hosts) or ())
@@ -53,6 +53,6 @@ def demo(
     rounds: Annotated[int, OPTION(help="Number of rounds.")] = 10,
 ) -> None:
     """One coordinator and four hospitals, as processes with TLS and registered keys, offline."""
-    from tacit.demo_deploy import run_demo
+    from tacit.demos.deploy import run_demo
 
     run_demo(out, rounds)

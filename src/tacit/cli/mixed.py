@@ -14,7 +14,7 @@ from tacit.cli.options import OPTION, Json, Quiet
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:  # torch is slow to import
-    from tacit.runtime.run import Run
+    from tacit.experiment.run import Run
 
 
 def mixed(
@@ -38,9 +38,9 @@ def mixed(
 ) -> None:
     """A mixed model: coefficients that all tasks share, and own effects for each task."""
     import tacit
-    from tacit.runtime.mixed import resume_mixed
-    from tacit.runtime.progress import Bar, silent
-    from tacit.runtime.start import fresh_folder
+    from tacit.engine.progress import Bar, silent
+    from tacit.experiment.mixed import resume_mixed
+    from tacit.experiment.start import fresh_folder
 
     others = (data, formula, epsilon, delta, kind, seed, out)
     if resume is not None and any(value is not None for value in others):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:  # torch is slow to import, and most calls of `tacit` need only the help page
-    from tacit.runtime.run import Run
+    from tacit.experiment.run import Run
 
 from tacit.errors import TacitError
 

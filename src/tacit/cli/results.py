@@ -27,11 +27,11 @@ def demo(
     """Real data, about a minute: alone, a private global model, and the default method."""
     if secure:
         Secure().require()
-        from tacit.demo_secure import run_secure_demo
+        from tacit.demos.secure import run_secure_demo
 
         run_secure_demo(out, as_json=as_json)
         return
-    from tacit.demo import run_demo
+    from tacit.demos.tables import run_demo
 
     run_demo(out, as_json=as_json)
 
@@ -88,7 +88,7 @@ def predict(
     """
     from tacit.data.cells import task_names
     from tacit.data.tabular import read_table, write_predictions
-    from tacit.runtime.models import SavedModels
+    from tacit.experiment.models import SavedModels
 
     models = SavedModels.load(folder)
     schema = models.federation.schema

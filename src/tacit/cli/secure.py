@@ -24,7 +24,7 @@ def certificates(
 
     Every party needs ca.pem and its own file, and nothing else of this folder.
     """
-    from tacit.secure.certificates import make_certificates
+    from tacit.secure.net.certificates import make_certificates
 
     added = make_certificates(folder, servers, names(clients) or [], days)
     print(f"{folder}: added {', '.join(added)}" if added else f"{folder}: nothing was missing")
@@ -42,10 +42,10 @@ def server(
     runs: Annotated[int, OPTION(help="How many runs of that consortium.", min=1)] = 1,
 ) -> None:
     """Run one server of a curator on shares, or its dealer, until it is stopped."""
-    from tacit.secure.addresses import Addresses
-    from tacit.secure.daemon import Daemon
-    from tacit.secure.job import DEALER, server_name
-    from tacit.secure.process import speed_up_process
+    from tacit.secure.jobs.job import DEALER, server_name
+    from tacit.secure.net.addresses import Addresses
+    from tacit.secure.net.daemon import Daemon
+    from tacit.secure.net.process import speed_up_process
 
     if party != DEALER and not party.isdecimal():
         raise TacitError(f"--party {party}: give the number of the server, or {DEALER}")
@@ -54,8 +54,8 @@ def server(
     name = party if party == DEALER else server_name(int(party))
     allowed = None
     if consortium is not None:
-        from tacit.runtime.silos.agreement import Agreement
-        from tacit.runtime.silos.servers import allowed_by
+        from tacit.deploy.agreement import Agreement
+        from tacit.deploy.servers import allowed_by
 
         allowed = allowed_by(Agreement.read(consortium).terms, runs)
     daemon = Daemon(

@@ -33,10 +33,10 @@ def init(
     ] = None,
 ) -> None:
     """Make a silo's folder: its copy of what was agreed, its settings, its key."""
+    from tacit.deploy.agreement import Agreement
+    from tacit.deploy.keys import make_node_key
+    from tacit.deploy.site import AGREED, SETTINGS, write_settings
     from tacit.files import close_folder, copy
-    from tacit.runtime.silos.agreement import Agreement
-    from tacit.runtime.silos.keys import make_node_key
-    from tacit.runtime.silos.site import AGREED, SETTINGS, write_settings
 
     terms = Agreement.read(consortium).terms
     terms.index(name)
@@ -62,9 +62,9 @@ def init(
 @app.command()
 def check(folder: Folder) -> None:
     """Read the silo's own table against what was agreed. Nothing is sent."""
-    from tacit.runtime.silos.site import Site
-    from tacit.runtime.silos.table import check as checked
-    from tacit.runtime.silos.trust import what_leaves
+    from tacit.deploy.site import Site
+    from tacit.deploy.table import check as checked
+    from tacit.deploy.trust import what_leaves
 
     site = Site.open(folder)
     found = checked(site.terms, site.settings.name, site.table)
@@ -93,8 +93,8 @@ def run(
     once: Annotated[bool, OPTION(help="Stop when a run is over and the model is kept.")] = False,
 ) -> None:
     """Take part in runs: answer the coordinator as agreed, until stopped."""
-    from tacit.runtime.flower.as_silo import run_silo
-    from tacit.runtime.silos.site import Site
+    from tacit.deploy.flower.as_silo import run_silo
+    from tacit.deploy.site import Site
 
     site = Site.open(folder)
     until = "until a run is over" if once else "until Ctrl-C"
@@ -111,9 +111,9 @@ def run(
 @app.command()
 def personalise(folder: Folder) -> None:
     """Fine-tune and choose on this silo's own rows, at no privacy cost; nothing is sent."""
+    from tacit.deploy.site import Site
+    from tacit.engine.progress import Bar
     from tacit.report.silo import PAGE
-    from tacit.runtime.progress import Bar
-    from tacit.runtime.silos.site import Site
 
     report = Site.open(folder).personalise(Bar())
     console, name = Console(soft_wrap=True), report["score"]
@@ -135,7 +135,7 @@ def predict(
     import numpy as np
 
     from tacit.data.tabular import read_table, write_predictions
-    from tacit.runtime.silos.personal import predict_rows
+    from tacit.deploy.personal import predict_rows
 
     table = read_table(data)
     values, models = predict_rows(folder, table)

@@ -13,7 +13,7 @@ import typer
 
 from tacit.cli.options import OPTION, Json, Quiet, names, pairs, show, targets
 from tacit.errors import TacitError
-from tacit.runtime.plan import Flag, flags
+from tacit.experiment.plan import Flag, flags
 
 RUN = "Run"
 DATA = [
@@ -100,7 +100,7 @@ def train(
     flags: dict[str, dict[str, Any]],
 ) -> None:
     """Train a personal model for every task, and write the result, models and a report."""
-    from tacit.config import read
+    from tacit.experiment.toml import read
 
     if resume is not None:
         given = any(value is not None for part in flags.values() for value in part.values())
@@ -120,12 +120,12 @@ def train(
 def _train(
     tables: dict[str, Any], flags: dict[str, Any], *, resume: bool, quiet: bool, as_json: bool
 ) -> None:
-    from tacit.config import check, merge
+    from tacit.engine.progress import Bar, silent
+    from tacit.engine.store import CHECKPOINT
+    from tacit.experiment.start import fresh_folder
+    from tacit.experiment.toml import check, merge
+    from tacit.experiment.train import SETTINGS, carry_out
     from tacit.files import hold, replace
-    from tacit.runtime.progress import Bar, silent
-    from tacit.runtime.start import fresh_folder
-    from tacit.runtime.store import CHECKPOINT
-    from tacit.runtime.train import SETTINGS, carry_out
 
     config = check(merge(tables, flags))
     plan = config.plan()

@@ -24,11 +24,11 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Choose settings by a random number of private runs; the promised ε covers the choice."""
-    from tacit.config import check, merge, read
+    from tacit.engine.progress import Bar, silent
+    from tacit.experiment.start import fresh_folder
+    from tacit.experiment.toml import check, merge, read
+    from tacit.experiment.tune import tune_plan
     from tacit.files import replace
-    from tacit.runtime.progress import Bar, silent
-    from tacit.runtime.start import fresh_folder
-    from tacit.runtime.tune import tune_plan
 
     over = {
         "data": {"schema": None if schema is None else str(schema)},

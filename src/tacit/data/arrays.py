@@ -10,11 +10,11 @@ import torch
 
 from tacit.data.assemble import About, assemble
 from tacit.data.cells import is_gap
+from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import SplitRule
 from tacit.data.targets import RawTarget, check_kind
 from tacit.errors import TacitError
-from tacit.federation import Federation, Kind
 
 
 def from_arrays(

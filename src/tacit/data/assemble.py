@@ -11,10 +11,10 @@ import torch
 
 from tacit.data import preprocess
 from tacit.data.common import own_units
+from tacit.data.federation import Federation, Rows, TargetScale
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
 from tacit.data.targets import RawTarget, Target
-from tacit.federation import Federation, Rows, TargetScale
 
 if TYPE_CHECKING:
     from tacit.data.schema import Schema

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.data.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
 from tacit.data.preprocess import Fitted, Preprocessing
-from tacit.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
 
 NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.cells import Table, clean, missing, task_names, texts
+from tacit.data.federation import NUMBERS
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import Schema, numbers
 from tacit.data.targets import Target, class_codes, no_count
 from tacit.errors import TacitError
-from tacit.federation import NUMBERS
 
 if TYPE_CHECKING:
     from tacit.formula.design import FormulaSchema

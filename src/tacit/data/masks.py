@@ -15,12 +15,12 @@ import torch
 
 from tacit.data.arrays import pixels, task_array
 from tacit.data.assemble import About, assemble
+from tacit.data.federation import Federation, Rows
+from tacit.data.heads import MISSING, Heads, holding
 from tacit.data.preprocess import Scale
 from tacit.data.split import SplitRule
 from tacit.data.targets import Target
 from tacit.errors import TacitError
-from tacit.federation import Federation, Rows
-from tacit.heads import MISSING, Heads, holding
 
 
 def from_masks(

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tacit.data.arrays import from_arrays
+from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.federation import Federation
 from tacit.files import reading
 
 NEEDED = ("x", "y", "tasks")

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from tacit.checks import near
+from tacit.data.federation import TargetScale
 from tacit.errors import TacitError
-from tacit.federation import TargetScale
 
 Scale = Literal["auto", "task", "pooled", "none"] | Mapping[str, Any] | Sequence[Any]
 """How features are scaled: a mode, {column: (mean, sd)}, or (means, sds); constants are public."""

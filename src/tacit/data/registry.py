@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tacit.checks import check_type, near
-from tacit.data import leaf, synthetic
 from tacit.data.arrays import from_arrays
-from tacit.data.attributes import celeba_attributes, facea, lfwa
-from tacit.data.digits import digits
-from tacit.data.faces import lfw_pseudo
-from tacit.data.heart import heart
-from tacit.data.lsoa import lsoa2
-from tacit.data.multilevel import RECIPES, multilevel
+from tacit.data.federation import Federation
 from tacit.data.npz import from_npz
-from tacit.data.nyud2 import nyud2
-from tacit.data.scenes import scenes
-from tacit.data.school import school
-from tacit.data.stackoverflow import stackoverflow
+from tacit.data.sets import leaf, synthetic
+from tacit.data.sets.attributes import celeba_attributes, facea, lfwa
+from tacit.data.sets.digits import digits
+from tacit.data.sets.faces import lfw_pseudo
+from tacit.data.sets.heart import heart
+from tacit.data.sets.lsoa import lsoa2
+from tacit.data.sets.multilevel import RECIPES, multilevel
+from tacit.data.sets.nyud2 import nyud2
+from tacit.data.sets.scenes import scenes
+from tacit.data.sets.school import school
+from tacit.data.sets.stackoverflow import stackoverflow
+from tacit.data.sets.writers import writers
 from tacit.data.tabular import SUFFIXES, from_table
 from tacit.data.text import stackexchange, text
-from tacit.data.writers import writers
 from tacit.errors import TacitError
-from tacit.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def load(
     Options are those of the function that reads it: `from_table` for tables (which need `task` and
     `target`), `from_arrays` for .npz, the generator's sizes and seed, or `path` and more for a
     data set in a folder. Without `path` such a folder is looked for under $TACIT_DATA. With
-    `represent` rows are seen through a fixed public representation (`tacit.features`). With
+    `represent` rows are seen through a fixed public representation (`data.representation`). With
     `heads="labels"` every label is a head of its own, and a task works on those that it has labels
     for (`Federation.with_heads`).
     """

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.federation import Federation
 from tacit.data.tabular import read_table
 from tacit.errors import TacitError
-from tacit.federation import Federation
 
 CLUSTERS = ("task", "cluster")
 SHOWN = 3

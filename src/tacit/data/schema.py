@@ -36,8 +36,8 @@ from tacit.data.cells import (
     texts,
 )
 from tacit.data.columns import GAP, Column, constants, distinct_texts
+from tacit.data.federation import NUMBERS, Kind
 from tacit.errors import TacitError
-from tacit.federation import NUMBERS, Kind
 
 VERSION = 2
 KINDS: tuple[Kind, ...] = ("regression", "count", "binary", "multiclass", "multilabel")

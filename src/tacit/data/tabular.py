@@ -26,12 +26,12 @@ from tacit.data.cells import (
     table_of,
     task_names,
 )
+from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import PUBLIC, Schema, read_schema
 from tacit.data.split import SplitRule
 from tacit.data.targets import RawTarget, Target, check_kind, encode
 from tacit.errors import TacitError
-from tacit.federation import Federation, Kind
 from tacit.files import reading
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import get_args
 import numpy as np
 
 from tacit.data.cells import number_text
+from tacit.data.federation import NUMBERS, Kind
 from tacit.errors import TacitError
-from tacit.federation import NUMBERS, Kind
 
 FEW = 20
 MOST_CLASSES = 1000

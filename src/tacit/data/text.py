@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data.cells import Table, missing, texts
+from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.split import SplitRule
 from tacit.data.tabular import read_table
@@ -21,7 +22,6 @@ from tacit.data.words import (
     words_of,
 )
 from tacit.errors import TacitError
-from tacit.federation import Federation
 
 POSTS = ("Posts.csv.gz", "Posts.csv")
 _TAG = re.compile(r"<([^<>]+)>")

@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data.assemble import About, assemble
+from tacit.data.federation import Federation
 from tacit.data.split import SplitRule
 from tacit.data.targets import RawTarget, Target
 from tacit.errors import TacitError
-from tacit.federation import Federation
 
 MOST_WORDS = 2**24 - 2
 """Above, a float of 32 bits no longer holds every id."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tacit.federation import Rows
+from tacit.data.federation import Rows
 from tacit.randomness import scramble
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tacit.data.federation import Kind
 from tacit.families import FAMILIES, Family
-from tacit.federation import Kind
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.errors import TacitError
-from tacit.federation import ONE_OUTPUT, Federation, Kind
 from tacit.local.convolution import task_layers
 from tacit.local.dropout import own_chance
 from tacit.local.losses import weighted_loss

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacit.federation import Kind
+from tacit.data.federation import Kind
 
 
 def squared(output: Tensor, y: Tensor) -> Tensor:

@@ -34,8 +34,8 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
+from tacit.data.federation import Kind
 from tacit.families import FAMILIES, Family
-from tacit.federation import Kind
 from tacit.local.bayes import STEP_LENGTHS
 
 NEWTON_STEPS = 10

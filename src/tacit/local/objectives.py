@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
+from tacit.data.federation import Kind
 from tacit.families import expected_count
-from tacit.federation import Kind
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
 

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from tacit.federation import Kind
+from tacit.data.federation import Kind
 from tacit.local.bayes import average, bell, solve
 from tacit.local.beliefs import beliefs
 

@@ -30,7 +30,7 @@ from tacit.methods.related import RelatedPMTL
 from tacit.methods.server import Server
 
 AUTO = "auto"
-"""In the place of a method's name: public facts decide (`runtime.auto`)."""
+"""In the place of a method's name: public facts decide (`experiment.auto`)."""
 METHODS: dict[str, type[Method]] = {
     "pmtl": PMTL,
     "related": RelatedPMTL,

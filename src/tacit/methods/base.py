@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from tacit.data.relation import Relation
 from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.privacy.moments import Moments
-from tacit.relation import Relation
 
 if TYPE_CHECKING:
-    from tacit.federation import Federation, Kind
+    from tacit.data.federation import Federation, Kind
     from tacit.privacy import Privacy
 
 Units = Literal["own", "common", "none"]

@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tacit.data.federation import ONE_OUTPUT, Kind
 from tacit.errors import TacitError
-from tacit.federation import ONE_OUTPUT, Kind
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, design, grid, posterior
 from tacit.local.flat import FlatModel

@@ -70,7 +70,7 @@ from tacit.methods.posterior import FLAT, PRIORS, believable, shrunk
 from tacit.privacy.covariance import flatten, unflatten
 
 if TYPE_CHECKING:
-    from tacit.federation import Federation, Kind
+    from tacit.data.federation import Federation, Kind
     from tacit.privacy import Privacy
 
 Rows = tuple[Tensor, Tensor, Tensor]

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.data.federation import Federation
+from tacit.data.relation import Relation, parts, separate
 from tacit.errors import TacitError
-from tacit.federation import Federation
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
 from tacit.methods.base import Board, RelatedMethod, State
-from tacit.relation import Relation, parts, separate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.federation import Kind
+from tacit.data.federation import Kind
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, bell, design, grid, posterior
 from tacit.local.flat import FlatModel

@@ -10,7 +10,7 @@ Applications to Federated Learning." Transactions on Machine Learning Research, 
 | clusters with mean regularisation inside each                 | Ω = blocks of I − 11ᵀ/m_c     |
 | w̃ ← w̃ + noisy mean of clipped updates, one per sum            | the channel, then `publish`   |
 
-The billboard holds S = QᵀW, r sums (`tacit.relation` says which Ω that covers). Task k contributes
+The billboard holds S = QᵀW, r sums (`data.relation` says which Ω that covers). Task k contributes
 how far its model is from what the sums say of it, (QS)_k, spread over the sums by its loadings, so
 S settles at QᵀW. With one cluster this is PMTL.
 """
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.data.relation import Relation, parts
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.local.sgd import sgd
 from tacit.methods.base import Board, RelatedMethod, State
-from tacit.relation import Relation, parts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from functools import partial
 
 from torch import nn
 
+from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.federation import Federation
 from tacit.models.cnn import celeba_cnn, femnist_cnn
 from tacit.models.lenet import UNITS, lenet_body
 from tacit.models.linear import linear, mlp, without_intercept

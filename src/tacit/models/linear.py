@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import nn
 
-from tacit.federation import Federation
+from tacit.data.federation import Federation
 from tacit.models.multihead import headed, with_heads
 from tacit.models.refuse import refuse_pixels, refuse_words
 

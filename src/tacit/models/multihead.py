@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
+from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.federation import Federation
 
 
 class MultiHead(nn.Module):

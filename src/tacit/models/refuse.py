@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.federation import Federation
 
 
 def refuse_words(federation: Federation, model: str) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.federation import Federation
 from tacit.models.linear import zeros
 from tacit.models.multihead import headed
 from tacit.models.refuse import refuse_pixels

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.grid import LONGEST, Grid
+from tacit.data.relation import Relation
+from tacit.privacy.grid import LONGEST, Grid
 from tacit.privacy.moments import Moments
-from tacit.relation import Relation
 
 BITS_SHARE = 0.05
 """Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""

@@ -10,7 +10,7 @@ With `moments`, what is summed of a clipped contribution is not itself but its p
 moments, again one vector of bounded length: `privacy.moments` has the bound.
 
 Who sums is a setting. By default it is this machine, which sees the clipped contributions. With a
-`curator` (`secure.curator`) each task's integers are made here and handed over; what comes back is
+`curator` (`secure.jobs`) each task's integers are made here and handed over; what comes back is
 a noisy sum that is still sealed, then the release is booked, then it is opened. The noise that is
 booked is what one honest server adds; an opened sum has that of all of them.
 
@@ -29,7 +29,7 @@ a task moves the sum by at most γ, replacing it by at most 2γ. Nothing else mo
 meet here and nowhere else: what another task contributes, given the billboard, does not depend on
 this one (`local.chunks`, `local.batches`, `data.split`). Sums are of integers, so they are exact in
 any order, and rounded Gaussian noise of standard deviation zγ on them is as private as the Gaussian
-mechanism (`tacit.grid`); over a sampled cohort it is the mechanism that the sampler's event
+mechanism (`tacit.privacy.grid`); over a sampled cohort it is the mechanism that the sampler's event
 describes. The divisor q̄ is a constant. Rounds compose adaptively; the billboard is post-processing.
 Each task's model is a function of the billboard and its own data, so by the billboard lemma (Hsu et
 al. 2014) the models of all other tasks are jointly (ε, δ)-private for the task left out. ∎
@@ -54,16 +54,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.data.relation import Relation
 from tacit.errors import TacitError
-from tacit.grid import Grid
 from tacit.privacy.accounting import Release, affordable
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.curator import Curator
+from tacit.privacy.grid import Grid
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Randomness
-from tacit.relation import Relation
 
 CLIP_STEP = 0.2
 """How fast an adaptive clip moves, in logarithm."""

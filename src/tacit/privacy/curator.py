@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tacit.grid import Grid
+from tacit.privacy.grid import Grid
 
 
 @dataclass(frozen=True)

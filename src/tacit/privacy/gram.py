@@ -1,7 +1,7 @@
 """The Gram matrix between tasks, W̃ᵀW̃: clipped, booked, then released with symmetric noise.
 
 Not a sum over tasks, so it does not go through the channel; the order is the same. How far one task
-moves it is claim 3 of `privacy.covariance`. Models are integers on a grid first (`tacit.grid`),
+moves it is claim 3 of `privacy.covariance`. Models are integers on a grid first (`privacy.grid`),
 so their products are exact, and rounded noise on them is as private as the Gaussian mechanism.
 """
 
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.grid import LOUDEST, TAILS, Grid
 from tacit.privacy.accounting import Release
 from tacit.privacy.covariance import gram_moved, unflatten
+from tacit.privacy.grid import LOUDEST, TAILS, Grid
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone

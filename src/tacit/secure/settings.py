@@ -12,7 +12,7 @@ from tacit.checks import host_and_port
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from tacit.secure.job import Servers
+    from tacit.secure.jobs.job import Servers
 
 Trust = Literal["dealer", "replicated"]
 NEEDED = ("cryptography",)
@@ -85,8 +85,8 @@ class Secure:
 
     def remote(self) -> Servers:
         """The server processes at `peers`."""
-        from tacit.secure.links import PATIENCE
-        from tacit.secure.remote import Remote
+        from tacit.secure.net.links import PATIENCE
+        from tacit.secure.net.remote import Remote
 
         assert self.certificates is not None
         return Remote(self.peers, self.dealer, Path(self.certificates), PATIENCE)

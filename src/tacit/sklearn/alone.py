@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.federation import Federation
+from tacit.experiment.auto import Intended
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
@@ -17,9 +20,6 @@ from tacit.methods import Local, TrainedMethod
 from tacit.methods.linear import LinearMethod, alone, as_parameters
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
-from tacit.runtime.auto import Intended
-from tacit.runtime.plan import Plan
-from tacit.runtime.prepare import simulation_of
 
 
 def alone_model(

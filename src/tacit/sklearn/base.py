@@ -13,12 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from tacit.data.arrays import task_array
+from tacit.data.federation import Kind, Rows
+from tacit.engine import evaluate
 from tacit.errors import TacitError
-from tacit.federation import Kind, Rows
+from tacit.experiment.models import MODEL_BYTES, ROWS_AT_ONCE
 from tacit.local.flat import FlatModel
 from tacit.privacy import Guarantee
-from tacit.runtime import evaluate
-from tacit.runtime.models import MODEL_BYTES, ROWS_AT_ONCE
 
 
 class MultiTask(BaseEstimator, ABC):

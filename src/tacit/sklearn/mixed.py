@@ -12,10 +12,10 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
+from tacit.data.federation import Rows
 from tacit.data.targets import KIND
 from tacit.errors import TacitError
 from tacit.families import expected_count
-from tacit.federation import Rows
 from tacit.methods import Method, Mixed
 from tacit.privacy.sampling import Neighbours
 from tacit.sklearn.base import Classifier, Regressor, whole

@@ -17,10 +17,15 @@ from torch import Tensor, nn
 
 from tacit.data import preprocess
 from tacit.data.common import in_original_units, own_units
+from tacit.data.federation import Federation, Kind, Rows, TargetScale
 from tacit.data.preprocess import assumed_of_target, fit_target, moments
 from tacit.data.targets import CLASSES
+from tacit.engine.progress import silent
 from tacit.errors import TacitError
-from tacit.federation import Federation, Kind, Rows, TargetScale
+from tacit.experiment.auto import chosen, mixes
+from tacit.experiment.plan import Plan
+from tacit.experiment.start import model_of
+from tacit.experiment.train import train
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.methods import (
     AUTO,
@@ -35,11 +40,6 @@ from tacit.privacy import Everyone, Ledger, Prepaid, Privacy, guarantee, spent
 from tacit.privacy.accounting import Spent
 from tacit.privacy.sampling import Neighbours
 from tacit.randomness import Randomness
-from tacit.runtime.auto import chosen, mixes
-from tacit.runtime.plan import Plan
-from tacit.runtime.progress import silent
-from tacit.runtime.start import model_of
-from tacit.runtime.train import train
 from tacit.sklearn.alone import alone_model
 from tacit.sklearn.base import Classifier, MultiTask, Regressor, check_flag, number, whole
 

@@ -1,0 +1,1 @@
+"""Attacks on runs: what they prove, beside what a run promises."""

@@ -1,0 +1,136 @@
+"""TFF's Stack Overflow data, for tag prediction: 10 000 words to 500 tags, a task for each user.
+
+Two layouts are read, both as TensorFlow Federated publishes them:
+
+| file                     | layout                                                               |
+|--------------------------|----------------------------------------------------------------------|
+| `stackoverflow_train.h5` | group `examples`, in it a group per user with arrays of bytes        |
+|                          | `tokens`, `title`, `tags`, one entry per row                         |
+| `stackoverflow.sqlite`   | table `examples` (split_name, client_id, serialized_example_proto)   |
+|                          | with `tf.train.Example` messages, and `client_metadata` (client_id,  |
+|                          | split_name, num_examples)                                            |
+
+Of either only the training split is used; each user's rows are then split as everywhere in tacit.
+A text is the sentence and the title, tokenised by TFF (words with blanks between); tags are joined
+with "|". `stackoverflow.word_count` and `stackoverflow.tag_count` in the same folder are taken as
+the vocabularies: TFF publishes them, though it counted them over these very users.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tacit.data.federation import Federation
+from tacit.data.folders import find, only
+from tacit.data.sets.tf_example import first_texts
+from tacit.data.split import SplitRule
+from tacit.data.words import Sizes, Texts, tag_federation
+from tacit.errors import TacitError
+
+FILES = ("stackoverflow_train.h5", "stackoverflow.sqlite")
+FIELDS = ("tokens", "title", "tags")
+
+Row = tuple[str, str, str]
+User = tuple[str, list[Row]]
+
+
+def stackoverflow(
+    path: str | Path | None = None,
+    *,
+    users: int = 400,
+    rows: int = 500,
+    words: int = 10_000,
+    tags: int = 500,
+    words_file: str | Path | None = None,
+    tags_file: str | Path | None = None,
+    length: int = 64,
+    validation: float = 0.2,
+    test: float = 0.2,
+    split_seed: int = 0,
+    min_rows: int = 3,
+) -> Federation:
+    """The first `users` users (by id) with at least `min_rows` rows, `rows` of each at most."""
+    rule = SplitRule(validation, test, split_seed, min_rows)
+    for name, value, least in (("users", users, 2), ("rows", rows, 1)):
+        if not isinstance(value, int) or value < least:
+            raise TacitError(f"{name} is {value!r}, expected a whole number, {least} or more")
+    file = only(find("stackoverflow", path, ("stackoverflow",)), FILES, "TFF's file")
+    beside = [file.parent / f"stackoverflow.{kind}_count" for kind in ("word", "tag")]
+    given = [words_file, tags_file]
+    from_files = [g or (b if b.is_file() else None) for g, b in zip(given, beside, strict=True)]
+    sizes = Sizes(words, tags, from_files[0], from_files[1], length)
+    read = _hdf5 if file.suffix in (".h5", ".hdf5") else _sqlite
+    texts = Texts([], [], [])
+    for user, own in read(file, users, rows, max(min_rows, rule.needed)):
+        for tokens, title, joined in own:
+            texts.add(user, f"{tokens} {title}".split(), [t for t in joined.split("|") if t])
+    if not texts.users:
+        raise TacitError(f"{file} has no user with {min_rows} rows or more; lower min_rows")
+    said = f"the first {users} users (by id) with {min_rows} rows or more, {rows} rows at most"
+    return tag_federation(texts, sizes, rule, "TFF Stack Overflow", (said,))
+
+
+def _hdf5(file: Path, users: int, rows: int, least: int) -> Iterator[User]:
+    try:
+        import h5py
+    except ImportError:
+        raise TacitError(
+            f"reading {file} needs h5py; install it with pip install 'tacit[data]', or use the "
+            "SQLite file"
+        ) from None
+    try:
+        archive = h5py.File(file, "r")
+    except OSError as error:
+        raise TacitError(f"{file} is not an HDF5 file that can be read: {error}") from None
+    with archive:
+        examples: Any = archive.get("examples")
+        if not isinstance(examples, h5py.Group):
+            raise TacitError(
+                f"{file} has no group 'examples'; expected the file that TFF publishes"
+            )
+        taken = 0
+        for user, group in examples.items():
+            if not all(field in group for field in FIELDS):
+                raise TacitError(f"user {user!r} of {file} lacks one of {', '.join(FIELDS)}")
+            if len(group["tags"]) < least:
+                continue
+            columns = [[_text(cell) for cell in group[field][:rows]] for field in FIELDS]
+            yield user, list(zip(*columns, strict=True))
+            taken += 1
+            if taken == users:
+                return
+
+
+def _sqlite(file: Path, users: int, rows: int, least: int) -> Iterator[User]:
+    which = "SELECT client_id FROM client_metadata WHERE split_name = 'train' AND num_examples >= ?"
+    theirs = "SELECT serialized_example_proto FROM examples WHERE client_id = ? AND split_name = ?"
+    try:
+        # `immutable`: nothing is written beside a file that may lie in a folder for reading only.
+        place = f"{file.resolve().as_uri()}?mode=ro&immutable=1"
+        with contextlib.closing(sqlite3.connect(place, uri=True)) as base:
+            found = base.execute(f"{which} ORDER BY client_id LIMIT ?", (least, users)).fetchall()
+            for (user,) in found:
+                blobs = base.execute(f"{theirs} ORDER BY rowid LIMIT ?", (user, "train", rows))
+                yield str(user), [_row(blob, user, file) for (blob,) in blobs]
+    except sqlite3.Error as error:
+        raise TacitError(
+            f"{file} is not an SQLite file of TFF ({error}); unpack the .lzma archive it comes in"
+        ) from None
+
+
+def _row(blob: bytes, user: str, file: Path) -> Row:
+    try:
+        found = first_texts(blob)
+        return found["tokens"], found["title"], found["tags"]
+    except (KeyError, ValueError) as error:
+        raise TacitError(
+            f"a row of user {user!r} of {file} is not an example with {', '.join(FIELDS)} ({error})"
+        ) from None
+
+
+def _text(cell: Any) -> str:
+    return cell.decode("utf-8", errors="replace") if isinstance(cell, bytes) else str(cell)

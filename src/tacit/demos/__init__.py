@@ -1,0 +1,1 @@
+"""What can be seen in a minute: tables, hospitals as processes, servers on shares."""

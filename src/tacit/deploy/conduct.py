@@ -1,0 +1,243 @@
+"""A whole run as the coordinator conducts it: from terms and a folder to a guarantee.
+
+The folder holds the billboard, the round, the ledger and the cohort of the round in progress. Start
+it again after a crash, and the run goes on: what was booked stays booked, what was published stays
+published, and silos answer a repeated request with what they sent before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+
+from tacit.data.heads import PUBLIC
+from tacit.deploy.coordinator import Asking, Coordination, Silos
+from tacit.deploy.diary import Diary
+from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
+from tacit.deploy.terms import Terms, agreed_noise
+from tacit.deploy.work import BEGUN, CPU, RUN
+from tacit.engine.progress import Progress, silent
+from tacit.engine.store import REMEDY, check_unused
+from tacit.errors import TacitError
+from tacit.experiment.prepare import simulation_of
+from tacit.experiment.start import model_of
+from tacit.experiment.train import epsilon_so_far
+from tacit.files import make_folder, read_json, replace
+from tacit.methods.server import HIDDEN
+from tacit.privacy import Guarantee, Privacy, guarantee
+from tacit.privacy.channel import Budget, BudgetSpent
+from tacit.randomness import Randomness
+from tacit.secure.settings import Secure
+
+if TYPE_CHECKING:
+    from tacit.deploy.servers import Together
+
+STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What the coordinator has in the end: everything in it is public."""
+
+    coordination: Coordination
+    guarantee: Guarantee
+    finished: tuple[str, ...]
+    """Silos that have the last billboard."""
+    scores: dict[str, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        asking = self.coordination.asking
+        return {
+            "consortium": asking.terms.consortium,
+            "rounds": self.coordination.rounds.board.round,
+            "stopped": self.coordination.rounds.stopped,
+            "guarantee": self.guarantee.to_json(),
+            "finished": list(self.finished),
+            "excluded": asking.excluded,
+            "scores": self.scores,
+            "terms": asking.terms.to_json(),
+        }
+
+
+def conduct(
+    terms: Terms,
+    folder: Path,
+    silos: Silos,
+    *,
+    also: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+    blamed: dict[str, str] | None = None,
+    servers: Secure | None = None,
+    one_owner: bool = False,
+) -> Conducted:
+    """Run all rounds that are left, then hand out the last billboard.
+
+    `blamed` may name silos, while the run goes on, that the transport caught breaking its rules.
+    `servers` says where the servers on shares are, if the terms agree on some. With `one_owner` all
+    silos are of one party, from whom no cohort has to be hidden.
+    """
+    make_folder(folder)
+    diary = Diary(folder, also)
+    start = begun(terms, folder)
+    asking = Asking(terms, start["run"], start["noise"], silos, folder, diary, one_owner)
+    asking.blamed = asking.blamed if blamed is None else blamed
+    together = _together(terms, servers, asking)
+    coordination = opened(terms, folder, start, asking, together)
+    silos.expect(coordination.course.channel.place.size(coordination.course.contribution_size))
+    privacy = terms.made_privacy()
+    epsilon = epsilon_so_far(coordination.rounds, privacy, terms.rounds)
+    with progress.rounds(terms.consortium, terms.rounds) as on_round:
+
+        def after(round: int, point: dict[str, Any]) -> None:
+            on_round(round, point)
+            write_status(coordination, point.get("epsilon"))
+
+        coordination.rounds.run(epsilon=epsilon, on_round=after)
+    diary.write(RoundsOver(coordination.rounds.board.round, coordination.rounds.stopped))
+    before = _result(folder)
+    have = {terms.index(name) for name in before.get("finished", ())}
+    finished = tuple(terms.silos[task] for task in sorted(coordination.finish(have)))
+    scores = before.get("scores")
+    if terms.metrics and not before:
+        scores = _scores(coordination, diary)
+    done = Conducted(coordination, promised(coordination), finished, scores)
+    _write(done, folder)
+    write_status(
+        coordination, epsilon(coordination.course.channel.ledger.before(terms.rounds)), over=True
+    )
+    promise = done.guarantee.to_json()
+    diary.write(GuaranteeGiven(promise["epsilon"], promise["delta"], promise["in_words"]))
+    return done
+
+
+def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
+    """What stays the same in a run; made once, and found again after a crash.
+
+    `key` is the run's, if it has one already (see `Randomness`).
+    """
+    path = folder / RUN
+    if path.exists():
+        known = read_json(path, {"run": str, **BEGUN}, REMEDY)
+        if known["terms"] != terms.digest:
+            raise TacitError(
+                f"{folder} holds a run under other terms: finish it with those, or give another "
+                "folder"
+            )
+        return known
+    check_unused(folder, path)
+    terms.plan().check(terms.federation())
+    noise = agreed_noise(terms)
+    key = Randomness.of(terms.seed).run_key if key is None else key
+    start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
+    replace(path, json.dumps(start).encode())
+    return start
+
+
+def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together | None:
+    if (servers is None) != (terms.curator is None):
+        raise TacitError(
+            "these terms agree on servers that work on shares: give --peers and --certificates"
+            if servers is None
+            else "these terms agree on no servers: leave --peers and --certificates out"
+        )
+    if servers is None:
+        return None
+    terms.plan().but(curator=servers).check(terms.federation())
+    from tacit.deploy.servers import Together  # needs tacit[secure]
+
+    return Together(servers, asking)
+
+
+def opened(
+    terms: Terms,
+    folder: Path,
+    start: dict[str, Any],
+    asking: Asking,
+    together: Together | None = None,
+) -> Coordination:
+    """The run in this folder, as it was left."""
+    privacy, federation = terms.made_privacy(), terms.federation()
+    randomness = Randomness(terms.seed, start["key"])
+    model = model_of(terms.model, federation, randomness.key("model", 0))
+    given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
+    plan = terms.plan().but(privacy=given, curator=None)
+    engine = functools.partial(Coordination, asking=asking, together=together)
+    made = simulation_of(plan, federation, model, terms.sampler(), randomness, CPU, folder, engine)
+    assert isinstance(made, Coordination)
+    if privacy is not None and privacy.epsilon is not None:
+        delta = privacy.delta_for(len(terms.silos))
+        made.course.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+    made.rounds.resume()
+    return made
+
+
+def promised(coordination: Coordination) -> Guarantee:
+    """Read off the coordinator's ledger."""
+    terms, channel = coordination.asking.terms, coordination.course.channel
+    federation, method = coordination.federation, coordination.course.method
+    return guarantee(
+        channel.ledger.releases(),
+        channel=method.channel,
+        privacy=terms.made_privacy(),
+        tasks=len(federation),
+        sampler=channel.sampler,
+        clip=channel.clip,
+        seeded=terms.seed is not None,
+        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
+        curator=coordination.rounds.strategy.curated,
+    )
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    """What this run left when it was over before: it is neither handed out nor released again."""
+    path = folder / RESULT
+    return read_json(path, {"finished": list}, REMEDY) if path.exists() else {}
+
+
+def _scores(coordination: Coordination, diary: Diary) -> dict[str, float] | None:
+    try:
+        return coordination.measured()
+    except BudgetSpent as reason:
+        diary.write(ScoresWithheld(str(reason)))
+        return None
+
+
+def _write(done: Conducted, folder: Path) -> None:
+    shown = done.coordination.rounds.shown.tensors
+    public = {name: t.contiguous() for name, t in shown.items() if not name.startswith(HIDDEN)}
+    replace(folder / BILLBOARD, safetensors.torch.save(public))
+    text = json.dumps(done.to_json(), indent=2, ensure_ascii=False)
+    replace(folder / RESULT, text.encode())
+
+
+def write_status(coordination: Coordination, epsilon: float | None, *, over: bool = False) -> None:
+    """For `tacit coordinator status`, which reads this file and disturbs nobody."""
+    asking = coordination.asking
+    privacy = asking.terms.made_privacy()
+    status = {
+        "consortium": asking.terms.consortium,
+        "round": coordination.rounds.board.round,
+        "rounds": coordination.course.length,
+        "over": over,
+        "epsilon": epsilon,
+        "meaning": None if privacy is None else _meaning(coordination, privacy),
+        "silos": {
+            name: {"answered": asking.answered.get(name), "excluded": asking.excluded.get(name)}
+            for name in asking.terms.silos
+        },
+    }
+    replace(asking.folder / STATUS, json.dumps(status).encode())
+
+
+def _meaning(coordination: Coordination, privacy: Privacy) -> str:
+    """Without this an ε says nothing."""
+    delta = privacy.delta_for(len(coordination.federation))
+    return f"{privacy.neighbours}, δ={delta:g}, {coordination.course.channel.sampler}"

@@ -1,0 +1,157 @@
+"""A silo's own last step: what it makes of the billboard with its own rows, and where it keeps it.
+
+Nothing here costs privacy, and nothing here is sent: under billboard privacy a silo may use its own
+rows as often as it likes. The model lies beside the data and outlives the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tacit import metrics
+from tacit.data.cells import Table
+from tacit.data.federation import Federation, Part, Rows
+from tacit.data.heads import PUBLIC, Heads
+from tacit.deploy.diary import read_diary
+from tacit.deploy.events import Contributed
+from tacit.deploy.terms import Own
+from tacit.deploy.trust import what_leaves
+from tacit.deploy.work import Work
+from tacit.engine.personalise import KIND, personalise
+from tacit.engine.progress import Progress
+from tacit.engine.tasks import Tasks
+from tacit.errors import TacitError
+from tacit.experiment.baselines import exactly_alone
+from tacit.experiment.models import SavedModels, write_models
+from tacit.files import replace
+from tacit.inference.effects import effects_of
+from tacit.local.recipes import Candidate, Personalise
+from tacit.methods import Mixed
+from tacit.privacy import NOT_COVERED, Guarantee, guarantee
+
+MODEL, REPORT = "model", "report.json"
+
+
+def keep_personal(
+    work: Work, own: Own, mode: Personalise, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    """Fine-tune and choose on this silo's rows, keep the model, and say how good it is."""
+    trained = work.reopened()
+    if trained is None:
+        raise TacitError("this silo has seen no billboard yet: take part in a run first")
+    task = torch.tensor([work.task])
+    if not len(trained.federation.validation.y):
+        mode = "none"  # nothing to choose by
+    ended = None
+    if trained.method.settles:
+        models, alone = trained.personal, exactly_alone(trained, task)
+    else:
+        done = personalise(trained, mode, progress, alone=True, tasks=task)
+        models, alone = (done.models if done.chosen else trained.personal), done.alone
+        ended = done.candidates[0] if done.candidates else None
+    part: Part = trained.test_part
+    scores = trained.measure(part, task, personal=models)
+    federation = _alone(trained, work, own)
+    learned = trained.model, lambda k: models(task[k]), trained.shown
+    write_models(folder / MODEL, federation, *learned, work.terms.model)
+    report = _report(work, trained, part, scores, alone, ended) | _left(folder)
+    replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
+    return report
+
+
+def _report(
+    work: Work,
+    trained: Tasks,
+    part: Part,
+    scores: metrics.Metrics,
+    alone: metrics.Metrics | None,
+    ended: Candidate | None,
+) -> dict[str, Any]:
+    name, higher = metrics.main_score(trained.federation.kind, trained.federation.heads)
+    size, mixed = trained.course.contribution_size, isinstance(trained.method, Mixed)
+    spent = work.spent
+    return {
+        "silo": work.terms.silos[work.task],
+        "consortium": work.terms.consortium,
+        "kind": work.terms.kind,
+        "rounds": trained.board.round,
+        "label": NOT_COVERED,
+        "rows": int(trained.federation.train.counts.sum()),
+        "measured_on": part,
+        "score": name,
+        "higher_is_better": higher,
+        "personal": _finite(scores.overall),
+        "alone": None if alone is None else _finite(alone.overall),
+        "chosen": "what the method left" if ended is None else str(ended),
+        "ended": None if ended is None else dict(zip(KIND, ended.kind, strict=False)),
+        "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
+        "numbers": size if work.exchanges else work.channel.place.size(size),
+        "leaves": what_leaves(work.terms),
+        "guarantee": _describe_promise(work, trained).to_json(),
+        **({"effects": effects_of(trained, work.task).to_json()} if mixed else {}),
+    }
+
+
+def _left(folder: Path) -> dict[str, Any]:
+    """How often something left this silo, in all runs, as far as its diary can be read."""
+    entries, unreadable = read_diary(folder)
+    events = [entry.event for entry in entries]
+    times = sum(isinstance(event, Contributed) and event.takes_part for event in events)
+    return {"contributions": times, "unreadable_events": unreadable}
+
+
+def _describe_promise(work: Work, trained: Tasks) -> Guarantee:
+    """What the run promises this silo, read off the silo's own ledger of it."""
+    federation, method, channel = trained.federation, trained.method, work.channel
+    assumptions = (*federation.assumptions, *([PUBLIC] if federation.heads else []))
+    promise = guarantee(
+        channel.ledger.releases(),
+        channel=method.channel,
+        privacy=work.terms.made_privacy(),
+        tasks=len(federation),
+        sampler=channel.sampler,
+        clip=channel.clip,
+        seeded=work.terms.seed is not None,
+        assumptions=assumptions,
+    )
+    return dataclasses.replace(promise, party="silo")
+
+
+def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """A score that is not finite becomes null, because JSON has no NaN."""
+    return {k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()}
+
+
+def _alone(trained: Tasks, work: Work, own: Own) -> Federation:
+    """This silo as the only task, with what turns its tables into rows."""
+    terms, task = work.terms, work.task
+    none = torch.zeros(0, *terms.input_shape)
+    nothing = Rows(none, torch.zeros(0), torch.zeros(2, dtype=torch.int64))
+    heads = trained.federation.heads
+    mine = None
+    if heads is not None:
+        mine = Heads(heads.names, heads.outputs, heads.holds[task : task + 1])
+    known: Any = {"features": terms.features, "labels": terms.labels, "heads": mine}
+    known |= {"preprocessing": own.preprocessing, "target_scale": own.target_scale}
+    parts, names = (nothing, nothing, nothing), [terms.silos[task]]
+    return Federation(names, terms.kind, terms.outputs, *parts, schema=own.schema, **known)
+
+
+def predict_rows(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
+    """Predictions for new rows by the model in this silo's folder; no server is needed."""
+    if not (folder / MODEL / "about.json").exists():
+        raise TacitError(
+            f"{folder} has no model yet: take part in a run, or make one with `tacit silo "
+            "personalise`"
+        )
+    models = SavedModels.load(folder / MODEL)
+    name = models.federation.names[0]
+    return models.predict(table, [name] * table.rows), models

@@ -1,0 +1,293 @@
+"""A silo's own table against the agreed one: everything that is wrong with it, and its rows.
+
+Nothing here leaves the silo. Columns that were not agreed are never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tacit.checks import did_you_mean
+from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.columns import GAP, Column
+from tacit.data.federation import NUMBERS, PARTS
+from tacit.data.heads import Heads
+from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
+from tacit.data.schema import Schema
+from tacit.data.split import PartRows, SplitRule, split
+from tacit.data.tabular import read_table
+from tacit.data.targets import class_codes, no_count
+from tacit.deploy.terms import Own, Terms
+from tacit.errors import TacitError
+from tacit.methods import Mixed
+
+AGREE = "with all silos"
+"""What the file of the consortium says is changed by everybody or by nobody."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a silo should know about its table before it takes part."""
+
+    problems: tuple[str, ...]
+    """Why it cannot; one sentence each."""
+    warnings: tuple[str, ...] = ()
+    """Why it may learn little."""
+    rows: int = 0
+
+
+def check(terms: Terms, silo: str, path: str | Path) -> Checked:
+    """All that is wrong with a silo's table, found at once; nothing is sent or written."""
+    labels = _held(terms, silo)
+    try:
+        return _check(terms, silo, labels, read_table(path))
+    except TacitError as error:
+        return Checked((str(error),))
+
+
+def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
+    """A silo's rows as its model sees them; they are split, scaled and filled in by itself alone.
+
+    They are what `tacit.data.from_table` makes of them, but for two things: which numbers are not
+    scaled because they are 0 or 1 was agreed, and so were the classes, whichever rows there are.
+    """
+    labels = _held(terms, silo)
+    table = read_table(path)
+    found = _check(terms, silo, labels, table).problems
+    if found:
+        more = f" (and {len(found) - 1} more such problems)" if found[1:] else ""
+        raise TacitError(f"{found[0]}{more}")
+    schema = schema_of(terms.data)
+    x, _ = schema.matrix(table)
+    y = _targets(terms, labels, table)
+    parts = _parts(terms, silo, table.rows)
+    train = parts["train"]
+    common = isinstance(terms.made_method(), Mixed)
+    preprocessing = _preprocessing(x[train.rows], terms.data, common)
+    mode: TargetScaling = "none"
+    if terms.kind == "regression":
+        mode = _unit(terms.data["range"]) if common else "task"
+    scaling, *_ = fit_target(y[train.rows], train.offsets, mode)
+    if scaling is not None:
+        y = (y - scaling.shift.double().numpy()) / scaling.scale.double().numpy()
+    targets = torch.from_numpy(y if terms.kind == "multiclass" else y.astype(np.float32))
+    return Own(
+        {
+            name: (preprocessing.apply(x[parts[name].rows], 0), targets[parts[name].rows])
+            for name in PARTS
+        },
+        preprocessing,
+        scaling,
+        schema,
+    )
+
+
+def schema_of(data: Mapping[str, Any]) -> Schema:
+    """How an agreed table becomes a matrix."""
+    columns = [
+        Column(column["name"], gaps=column["gaps"])
+        if column["categories"] is None
+        else Column(column["name"], (*column["categories"], *([GAP] if column["gaps"] else [])))
+        for column in data["columns"]
+    ]
+    return Schema(tuple(columns), "silo", tuple(data["target"]))
+
+
+def _held(terms: Terms, silo: str) -> list[bool]:
+    """Which target columns this silo predicts."""
+    index, count = terms.index(silo), len(terms.data["target"])
+    if terms.heads is None:
+        return [True] * count
+    return Heads.from_json(terms.heads).holds[index].tolist()
+
+
+def _parts(terms: Terms, silo: str, rows: int) -> dict[str, PartRows]:
+    return split(np.zeros(rows, dtype=np.int64), [silo], _rule(terms))
+
+
+def _rule(terms: Terms) -> SplitRule:
+    data = terms.data
+    return SplitRule(data["validation"], data["test"], data["split_seed"])
+
+
+def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> Preprocessing:
+    """Numbers by the silo's own mean and deviation, or by the range that was agreed (`common`).
+
+    What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean.
+    """
+    mean, sd = moments(train, np.array([0, len(train)]))
+    shift, scale = np.zeros_like(mean), np.ones_like(sd)
+    place = 0
+    for agreed, column in zip(data["columns"], schema_of(data).columns, strict=True):
+        if agreed["range"] is not None:
+            own = (mean[0, place], _safe(sd)[0, place])
+            shift[0, place], scale[0, place] = _unit(agreed["range"]) if common else own
+        place += len(column.features)
+    return Preprocessing(*(torch.from_numpy(side) for side in (shift, scale, mean)))
+
+
+def _unit(span: Sequence[float]) -> tuple[float, float]:
+    """Centre and spread of numbers that are known to lie in this range: public constants."""
+    low, high = map(float, span)
+    return (low + high) / 2, max((high - low) / 4, 1e-12)
+
+
+def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
+    """float64 [N], int64 [N] (multiclass) or float64 [N, labels] (NaN: not known or not held)."""
+    names = terms.data["target"]
+    if terms.kind in NUMBERS:
+        return _numbers(table, names[0])[1]
+    if terms.kind == "multilabel":
+        unknown = np.full(table.rows, np.nan)
+        columns = (
+            _numbers(table, name)[1] if mine else unknown
+            for name, mine in zip(names, held, strict=True)
+        )
+        return np.stack(list(columns), axis=1)
+    codes = _classes(table, terms)
+    return codes.astype(np.int64 if terms.kind == "multiclass" else np.float64)
+
+
+def _classes(table: Table, terms: Terms) -> np.ndarray:
+    """The number of each row's class; -1 for a class that was not agreed."""
+    name = terms.data["target"][0]
+    return class_codes(texts(table[name], name), terms.labels)
+
+
+def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cells, their numbers, and which cells do not hold a number."""
+    cells = clean(table[name], name)
+    return cells, *parse(cells)
+
+
+def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
+    data = terms.data
+    problems = [p for column in data["columns"] for p in _column(table, column)]
+    mine = [name for name, here in zip(data["target"], held, strict=True) if here]
+    wrong = [p for name in mine for p in _target(table, terms, name)]
+    problems += wrong
+    needed = _rule(terms).needed
+    if table.rows < needed:
+        problems.append(
+            f"{table.source} has {_rows(table.rows)}, too few to split: {needed} are "
+            f"needed, or agree on other shares of validation and test {AGREE}"
+        )
+    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, silo, held, table))
+    return Checked(tuple(problems), warnings, table.rows)
+
+
+def _column(table: Table, column: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with one agreed column."""
+    name = column["name"]
+    if unreadable := _unreadable(table, name):
+        yield unreadable
+        return
+    gaps = missing(clean(table[name], name))
+    if not column["gaps"]:
+        yield from _said(table, name, gaps, "is empty", f"fill it in, or agree on gaps {AGREE}")
+    if column["categories"] is None:
+        yield from _number(table, name, column["range"])
+        return
+    cells = texts(table[name], name)
+    known = {*column["categories"], None, *([GAP] if column["gaps"] else [])}
+    unknown = np.array([cell not in known for cell in cells.tolist()])
+    yield from _unknown(table, name, unknown, "category", column["categories"])
+
+
+def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
+    """What is wrong with one target column."""
+    if unreadable := _unreadable(table, name):
+        yield unreadable
+        return
+    gaps = missing(clean(table[name], name))
+    if terms.kind != "multilabel":
+        yield from _said(table, name, gaps, "is empty", "fill it in, or remove the rows")
+    elif gaps.all():  # some of them are labels that nobody wrote down
+        yield (
+            f"column {name!r} of {table.source} is empty in every row: fill it in, or agree {AGREE}"
+            " that this one does not predict it"
+        )
+    if terms.kind in (*NUMBERS, "multilabel"):
+        yield from _number(table, name, terms.data["range"])
+        if terms.kind == "count":
+            numbers = _numbers(table, name)[1]
+            wrong = no_count(numbers) & ~np.isnan(numbers)
+            yield from _said(table, name, wrong, "is not a whole number from 0", "correct it")
+    else:
+        unknown = (_classes(table, terms) < 0) & ~gaps
+        yield from _unknown(table, name, unknown, "class", terms.labels)
+
+
+def _unreadable(table: Table, name: str) -> str | None:
+    if name not in table:
+        meant = did_you_mean(name, table)
+        return f"{table.source} has no column {name!r}: add it, or rename one{meant}"
+    if table[name].dtype.kind in "Mmc":
+        return (
+            f"column {name!r} of {table.source} holds dates, times or complex numbers: turn them "
+            "into numbers or text"
+        )
+    return None
+
+
+def _number(table: Table, name: str, span: list[float] | None) -> Iterator[str]:
+    """Problems: cells that are not numbers, or lie outside of `span`; without it, not 0 or 1."""
+    _, numbers, wrong = _numbers(table, name)
+    yield from _said(table, name, wrong, "is not a number", "correct it")
+    if span is None:
+        off, what = (numbers != 0) & (numbers != 1), "is neither 0 nor 1"
+        remedy = f"correct it, or agree on another kind of column {AGREE}"
+    else:
+        off = (numbers < span[0]) | (numbers > span[1])
+        what = f"is outside {span[0]:.12g} to {span[1]:.12g}"
+        remedy = f"correct it, or agree on another range {AGREE}"
+    yield from _said(table, name, off & ~np.isnan(numbers), what, remedy)
+
+
+def _unknown(
+    table: Table, name: str, which: np.ndarray, what: str, known: Iterable[str]
+) -> Iterator[str]:
+    remedy = f"write one of {', '.join(map(repr, known))}, or agree on another list {AGREE}"
+    yield from _said(table, name, which, f"is not an agreed {what}", remedy)
+
+
+def _said(table: Table, name: str, which: np.ndarray, what: str, remedy: str) -> Iterator[str]:
+    """One sentence about the cells `which` of a column, if there are any."""
+    if which.any():
+        row = int(np.argmax(which))
+        cell = texts(table[name][row : row + 1], name)[0]
+        shown = "" if cell is None else f" {cell!r}"
+        yield (
+            f"column {name!r} {what} in {_rows(int(which.sum()))}, first{shown} in "
+            f"{table.where(row)}: {remedy}"
+        )
+
+
+def _warnings(terms: Terms, silo: str, held: list[bool], table: Table) -> Iterator[str]:
+    """Targets that training rows do not vary in: nothing can be learnt from them."""
+    train = _parts(terms, silo, table.rows)["train"].rows
+    y = _targets(terms, held, table)[train].reshape(len(train), -1)
+    for values, name, mine in zip(y.T, terms.data["target"], held, strict=True):
+        found = np.unique(values[~np.isnan(values)])
+        if not mine or len(found) > 1:
+            continue
+        if not len(found):
+            only = "no value"
+        elif terms.kind in ("binary", "multiclass"):
+            only = f"only the class {terms.labels[int(found[0])]!r}"
+        else:
+            only = f"only the value {found[0]:g}"
+        yield (
+            f"column {name!r} has {only} in the {_rows(len(train))} to train on, so there is "
+            "nothing to tell apart: add rows if there are others"
+        )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"

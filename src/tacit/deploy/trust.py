@@ -1,0 +1,44 @@
+"""What taking part means for a silo, in plain words: what leaves it, and whom it has to trust."""
+
+from __future__ import annotations
+
+from tacit.deploy.terms import Terms
+from tacit.methods import ExchangeMethod, OnBillboard
+
+UNKNOWN = {
+    "add-remove": "this silo takes part or not",
+    "replace": "this silo has these rows or others",
+}
+"""What nobody else can tell."""
+
+
+def what_leaves(terms: Terms) -> list[str]:
+    """One sentence each, from the terms alone."""
+    method, privacy = terms.made_method(), terms.made_privacy()
+    lines = [f"up to {terms.rounds} rounds of {type(method).__name__} on a {terms.model} model"]
+    if isinstance(method, ExchangeMethod):
+        seen = "servers see shares only" if terms.curator else "the coordinator sees every model"
+        lines.append(f"this silo's model leaves it in each round, without noise: {seen}")
+        lines.append("no ε is promised: others' models are mixed into answers, and so is this one")
+    elif isinstance(method, OnBillboard) and privacy is not None:
+        seen = (
+            "servers see shares only"
+            if terms.curator
+            else "the coordinator sees it, and has to be trusted with it"
+        )
+        lines.append(f"a contribution of length at most {method.clip:g} leaves: {seen}")
+        promise = (
+            f"ε={privacy.epsilon:g}" if privacy.epsilon else f"noise multiplier {privacy.noise:g}"
+        )
+        lines.append(
+            f"all other silos together learn no more than {promise} allows "
+            f"(δ={privacy.delta_for(len(terms.silos)):.3g}), whether {UNKNOWN[privacy.neighbours]}"
+        )
+    else:
+        lines.append("contributions leave without bound or noise: everybody may learn from sums")
+    if terms.seed is not None:
+        lines.append("the run has a seed: it is reproducible, and therefore not private")
+    if terms.metrics:
+        lines.append("a score and a loss leave once, bounded, and are released with noise")
+    kept = "rows and losses" if isinstance(method, ExchangeMethod) else "rows, losses and its model"
+    return [*lines, f"{kept} never leave"]

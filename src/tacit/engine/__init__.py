@@ -1,0 +1,1 @@
+"""What runs: many tasks trained together, round after round, with checkpoints."""

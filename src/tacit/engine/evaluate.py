@@ -1,0 +1,90 @@
+"""Predictions of many personal models on their own tasks' rows, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from tacit.data.federation import Rows
+from tacit.local.chunks import chunks, slots_for, widths_of
+from tacit.local.flat import FlatModel
+from tacit.local.losses import ROW_LOSSES
+
+Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Task numbers -> their personal parameters [k, d] and buffers [k, b]."""
+
+
+def outputs(
+    model: FlatModel, personal: Personal, rows: Rows, tasks: Tensor, limit: Callable[[int], int]
+) -> Tensor:
+    """Raw outputs for the rows of `tasks`, in the order of `select(rows, tasks)`.
+
+    `limit(width)` models with so many rows each fit into memory.
+    """
+    return _each_row(model, personal, rows, tasks, limit, lambda out, y: out)
+
+
+def losses(
+    model: FlatModel, personal: Personal, rows: Rows, tasks: Tensor, limit: Callable[[int], int]
+) -> Tensor:
+    """The loss of each row, likewise."""
+    of_rows = ROW_LOSSES[model.kind]
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return of_rows(out.flatten(0, 1), y.flatten(0, 1)).unflatten(0, out.shape[:2])
+
+    return _each_row(model, personal, rows, tasks, limit, loss)
+
+
+def _each_row(
+    model: FlatModel,
+    personal: Personal,
+    rows: Rows,
+    tasks: Tensor,
+    limit: Callable[[int], int],
+    read: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """`read(outputs, targets)` of every row, computed in the chunks of `local.chunks`.
+
+    So what a task's own model says about its rows does not depend on who else is asked.
+    """
+    counts, many = rows.count(tasks), len(tasks)
+    begin = counts.cumsum(0) - counts
+    having = counts.nonzero().squeeze(1)
+    result: Tensor | None = None
+    for chunk in chunks(
+        having,
+        widths_of(counts[having]),
+        lambda width: slots_for(many, many, limit(width), ragged=True),
+    ):
+        place = torch.arange(chunk.width, device=counts.device)
+        position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
+        index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
+        out = vmap(model.predict)(*personal(tasks[chunk.filled]), rows.x[index])
+        found = read(out, rows.y[index])[: len(chunk.tasks)]
+        if result is None:
+            result = found.new_zeros((int(counts.sum()), *found.shape[2:]))
+        inside = place < counts[chunk.tasks].unsqueeze(1)
+        target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
+        result[target[inside]] = found[inside]
+    assert result is not None
+    return result
+
+
+def rows_of(rows: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the rows of these tasks are, task after task, and how many each has."""
+    counts = rows.count(tasks)
+    begin = counts.cumsum(0) - counts
+    rank = torch.repeat_interleave(torch.arange(len(tasks), device=counts.device), counts)
+    within = torch.arange(len(rank), device=counts.device) - begin[rank]
+    return rows.offsets[tasks][rank] + within, counts
+
+
+def select(rows: Rows, tasks: Tensor) -> Rows:
+    """The rows of some tasks only, as rows of a smaller federation."""
+    index, counts = rows_of(rows, tasks)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return Rows(rows.x[index], rows.y[index], offsets)

@@ -1,0 +1,235 @@
+"""What a run leaves: the guarantee, the scores, every task's personal model, a report."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit import metrics
+from tacit.data.federation import Federation, Part
+from tacit.data.heads import PUBLIC
+from tacit.engine.personalise import Personalised
+from tacit.engine.simulate import Simulation
+from tacit.experiment.models import predict, save_models
+from tacit.experiment.newcomers import Newcomers
+from tacit.files import make_folder, replace
+from tacit.inference.effects import Effects, effects_of
+from tacit.inference.summary import MixedSummary, summary
+from tacit.methods import Mixed
+from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
+
+
+@dataclass
+class Run:
+    """A finished run. `personal(name)` is a task's own model; everything else is about the run."""
+
+    simulation: Simulation
+    guarantee: Guarantee
+    measured: metrics.Metrics
+    part: Part
+    config: dict[str, Any]
+    personalised: Personalised
+    """What each task ended with; `personalised.chosen` says it in words, for each task."""
+    baselines: dict[str, metrics.Metrics] = field(default_factory=dict)
+    timing: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        simulation: Simulation,
+        privacy: Privacy | None,
+        config: dict[str, Any],
+        personalised: Personalised,
+    ) -> Run:
+        federation, channel = simulation.federation, simulation.channel
+        hidden = (
+            simulation.method.channel == "exchange"
+            and simulation.rounds.strategy.curated is not None
+        )
+        public = [PUBLIC] if federation.heads and not hidden else []
+        promise = guarantee(
+            channel.ledger.releases(),
+            channel=simulation.method.channel,
+            privacy=privacy,
+            tasks=len(federation),
+            sampler=channel.sampler,
+            clip=channel.clip,
+            seeded=config["seed"] is not None,
+            assumptions=(*federation.assumptions, *public),
+            leaks=federation.leaks,
+            # Models that a task went on training are its own again, and public no longer; and what
+            # a task scaled its rows with goes along with its model, without noise.
+            personal_is_public=simulation.method.personal_is_public
+            and not personalised.chosen
+            and not federation.own_scaling,
+            curator=simulation.rounds.strategy.curated,
+        )
+        part = simulation.tasks.test_part
+        kept = personalised.models if personalised.chosen else simulation.personal
+        measured = simulation.measure(part, personal=kept)
+        return cls(simulation, promise, measured, part, config, personalised)
+
+    def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and buffers that these tasks ended with, stacked."""
+        if self.personalised.chosen:
+            return self.personalised.models(tasks)
+        return self.simulation.personal(tasks)
+
+    @property
+    def federation(self) -> Federation:
+        return self.simulation.federation
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """The learning curve on validation rows: not covered by the guarantee."""
+        return self.simulation.curve
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Scores per task and overall, beside training alone and the global model."""
+        kind, heads = self.federation.kind, self.federation.heads
+        name, higher = metrics.main_score(kind, heads)
+        per_task, _ = metrics.task_score(kind, heads)
+        own = self._scores(self.measured)
+        return {
+            "part": self.part,
+            "label": NOT_COVERED,
+            "dropped_contributions": self.simulation.channel.dropped,
+            "diverged": self.diverged,
+            "personal_models": self.personalised.to_json(self.federation.names),
+            "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
+            **own,
+            "baselines": {name: self._scores(found) for name, found in self.baselines.items()},
+        }
+
+    def _scores(self, found: metrics.Metrics) -> dict[str, Any]:
+        plain = found.to_json()
+        columns = {"rows": plain["rows"], **plain["per_task"]}
+        tasks = zip(*columns.values(), strict=True)
+        named = {
+            name: dict(zip(columns, values, strict=True))
+            for name, values in zip(self.federation.names, tasks, strict=True)
+        }
+        several = {key: plain[key] for key in ("per_label", "per_head") if plain[key] is not None}
+        return {"overall": plain["overall"], "per_task": named, **several}
+
+    @property
+    def diverged(self) -> list[str]:
+        """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
+        numbers: list[int] = self.simulation.tasks.diverged.nonzero().squeeze(1).tolist()
+        return [self.federation.names[number] for number in numbers]
+
+    @property
+    def exchange(self) -> dict[str, Any] | None:
+        """Who learned from whom, and what answers gave away; None on the billboard."""
+        exchange = self.simulation.exchange
+        return None if exchange is None else exchange.record.to_json(self.federation.names)
+
+    def summary(self) -> MixedSummary:
+        """Coefficients, standard errors and variances of a mixed model: covered by the guarantee.
+
+        Other methods have none.
+        """
+        return summary(self)
+
+    def effects(self, task: str) -> Effects:
+        """A task's own effects in a mixed model, for that task alone."""
+        return effects_of(self.simulation.tasks, self.federation.index(task))
+
+    def personal(self, task: str) -> nn.Module:
+        """The model of one task as a torch module of its own."""
+        number = torch.tensor([self.federation.index(task)], device=self.simulation.device)
+        w, buffers = self.models(number)
+        return self.simulation.model.module(w[0], buffers[0])
+
+    def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> Any:
+        """Predictions for new raw rows: an array, or a table with the training columns.
+
+        A table's own column says whose each row is, unless `tasks` does. A task that did not take
+        part is predicted by what is public, where that is a model, as it is for `mixed`. `known`
+        is a table of rows of such tasks, with the target: they learn from them.
+
+        Regression gives numbers in the target's units, count expected counts, binary a probability,
+        multiclass class probabilities [n, classes], multilabel probabilities [n, labels],
+        segmentation probabilities of the classes within each head [n, heads · classes, height,
+        width].
+        """
+        public = self.simulation
+        newcomers = Newcomers(public.method, public.model, public.rounds.shown)
+        return predict(self.federation, public.model, self.models, newcomers, x, tasks, known)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of result.json.
+
+        What was computed over tasks without noise has a label beside it: `label` is about all of
+        its object, `x_label` about `x` beside it (`rows_label` also about the smallest and largest
+        task).
+        """
+        import tacit
+
+        mixed = isinstance(self.simulation.method, Mixed)
+        counts = self.federation.train.counts
+        parts = {
+            part: len(self.federation.part(part).y) for part in ("train", "validation", "test")
+        }
+        return {
+            "tacit": tacit.__version__,
+            "guarantee": self.guarantee.to_json(),
+            **({"summary": self.summary().to_json()} if mixed else {}),
+            "metrics": self.metrics,
+            "curve_label": NOT_COVERED,
+            "curve": [_plain(point) for point in self.curve],
+            "federation": {
+                "source": self.federation.source,
+                "tasks": len(self.federation),
+                "kind": self.federation.kind,
+                "features": list(self.federation.features),
+                "labels": list(self.federation.labels),
+                "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
+                "rows_label": NOT_COVERED,
+                "rows": parts,
+                "smallest": int(counts.min()),
+                "largest": int(counts.max()),
+            },
+            "exchange_label": NOT_COVERED,
+            "exchange": self.exchange,
+            "config": self.config,
+            "timing_label": NOT_COVERED,
+            "timing": self.timing,
+            "stopped": self.simulation.stopped,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """result.json, models/ and report.html."""
+        folder = Path(folder)
+        make_folder(folder)
+        save_models(self.simulation, self.models, self.config, folder / "models")
+        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+        replace(folder / "result.json", text.encode())
+        self.report(folder / "report.html")
+
+    def report(self, path: str | Path) -> None:
+        """A self-contained HTML page."""
+        from tacit.report.html import write_html
+
+        write_html(self.to_json(), Path(path))
+
+    def __repr__(self) -> str:
+        name, _ = metrics.main_score(self.federation.kind, self.federation.heads)
+        score = self.measured.overall[name]
+        shown = "undefined" if score is None else f"{score:.4f}"
+        return (
+            f"Run({self.config['method']} on {self.federation.source}: {name} {shown} on "
+            f"{self.part} rows, {NOT_COVERED}; {self.guarantee})"
+        )
+
+
+def _plain(point: dict[str, Any]) -> dict[str, Any]:
+    bad = (key for key, value in point.items() if value is not None and not math.isfinite(value))
+    return point | dict.fromkeys(bad)

@@ -1,0 +1,1 @@
+"""What a mixed model found: coefficients with their errors, variances, own effects."""

@@ -1,0 +1,1 @@
+"""What servers do together for clients: noisy sums, and rounds of FedMTL."""

@@ -1,0 +1,1 @@
+"""Servers as processes: links, certificates, doors, daemons."""

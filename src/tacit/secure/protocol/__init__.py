@@ -1,0 +1,1 @@
+"""What servers compute on shares, in two trust settings."""

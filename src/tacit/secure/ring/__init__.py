@@ -1,0 +1,1 @@
+"""Words that wrap around: real numbers in them, products, masks and shares."""

@@ -1,1 +1,0 @@
-import tacit.runtime.flower  # noqa: F401 - before anything of Flower, which reads settings then
