@@ -2,53 +2,77 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import Any
 
+import click
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
 
-from tacit.cli import (
-    account,
-    audit,
-    coordinator,
-    deploy,
-    known,
-    mixed,
-    moved,
-    results,
-    secure,
-    silo,
-    train,
-    tune,
-)
 from tacit.errors import TacitError
+
+COMMANDS = {
+    "train": ("train:train", "Train one personal model for every task."),
+    "mixed": ("mixed:mixed", "Fit a mixed model that is written as a formula."),
+    "tune": ("tune:tune", "Choose settings by runs that are paid for."),
+    "demo": ("results:demo", "Real data, about a minute."),
+    "compare": ("results:compare", "Several runs side by side."),
+    "predict": ("results:predict", "Predict new rows with the models of a run."),
+    "account": ("account:account", "Noise into ε and back."),
+    "audit": ("audit:audit", "Attack a run that is about to be made, or one that was."),
+    "methods": ("known:methods", "The methods, their settings and defaults."),
+    "data": ("known:data_sets", "Data sets, or what tacit makes of a file."),
+    "deploy": ("deploy:app", "Keys for a trial across silos, and a demo of one."),
+    "coordinator": ("coordinator:app", "Start the rounds of a consortium, and publish."),
+    "silo": ("silo:app", "Keep a site's rows, and take part in runs with others."),
+    "certificates": ("secure:certificates", "Certificates of servers on shares."),
+    "server": ("secure:server", "Run a server on shares, or their dealer."),
+    "reproduce": ("moved:app", ""),
+}
+"""In the order of the help page: where each command is, and what that page says of it."""
+HIDDEN = ("reproduce",)
+
+
+class Commands(TyperGroup):
+    """Commands whose modules are imported when they are called: the help page needs none."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for name, (_, words) in COMMANDS.items():
+            self.add_command(click.Command(name, help=words, hidden=name in HIDDEN))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, _load(str(name)), rest
+
+
+def _load(name: str) -> click.Command:
+    place, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(importlib.import_module(f"tacit.cli.{place}"), attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False)
+        found.command(name)(function)
+    return typer.main.get_command(found)
+
 
 app = typer.Typer(
     name="tacit",
+    cls=Commands,
     help="Private multi-task learning: every party keeps its data and ends with its own model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-# In the order of the help page.
-app.command()(train.train)
-app.command()(mixed.mixed)
-app.command()(tune.tune)
-app.command()(results.demo)
-app.command()(results.compare)
-app.command()(results.predict)
-app.command()(account.account)
-app.command()(audit.audit)
-app.command()(known.methods)
-app.command(name="data")(known.data_sets)
-app.add_typer(deploy.app)
-app.add_typer(coordinator.app)
-app.add_typer(silo.app)
-app.command()(secure.certificates)
-app.command()(secure.server)
-app.command(hidden=True, context_settings=moved.ANYTHING)(moved.reproduce)
+
+@app.callback()
+def _about() -> None:
+    """A group although it has no commands of its own."""
 
 
 def main() -> None:

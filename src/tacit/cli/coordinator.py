@@ -12,14 +12,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tacit.cli.options import OPTION, Json, names
+from tacit.cli.options import OPTION, Json, names, targets
+from tacit.deploy.agreement import Agreement
+from tacit.deploy.conduct import RESULT, STATUS
+from tacit.deploy.example import write_example
+from tacit.deploy.site import AGREED
+from tacit.engine.progress import Bar
 from tacit.errors import TacitError
+from tacit.files import make_folder, read_json, replace
+from tacit.privacy.guarantee import epsilon_up
 from tacit.words import tame
 
 app = typer.Typer(
     name="coordinator",
     help="Who starts the rounds of a consortium, sums what its silos contribute, and publishes.",
     no_args_is_help=True,
+    add_completion=False,
 )
 Folder = Annotated[Path, typer.Argument(help="The coordinator's folder.")]
 
@@ -37,11 +45,6 @@ def init(
     epsilon: Annotated[float, OPTION(help="What every silo is promised.")] = 2.0,
 ) -> None:
     """Write consortium.toml from an example table: a draft to agree on, not more."""
-    from tacit.cli.options import targets
-    from tacit.deploy.example import write_example
-    from tacit.deploy.site import AGREED
-    from tacit.files import make_folder, replace
-
     path = folder / AGREED
     if path.exists():
         raise TacitError(f"{path} exists already: change it, or remove it")
@@ -72,11 +75,7 @@ def run(
     ] = None,
 ) -> None:
     """Conduct the run of this folder to its end; started again after a crash, it goes on."""
-    from tacit.deploy.agreement import Agreement
-    from tacit.deploy.conduct import RESULT
-    from tacit.deploy.flower.as_coordinator import run_coordinator
-    from tacit.deploy.site import AGREED
-    from tacit.engine.progress import Bar
+    from tacit.deploy.flower.as_coordinator import run_coordinator  # needs Flower
 
     if patience <= 0:
         raise TacitError(f"--patience {patience:g}: more than 0 seconds are needed")
@@ -102,10 +101,6 @@ def run(
 @app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
     """How far the run of this folder is, and who takes part. It disturbs nobody."""
-    from tacit.deploy.conduct import STATUS
-    from tacit.files import read_json
-    from tacit.privacy.guarantee import epsilon_up
-
     path = folder / STATUS
     if not path.is_file():
         raise TacitError(

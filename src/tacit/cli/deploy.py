@@ -10,10 +10,17 @@ import typer
 from rich.console import Console
 
 from tacit.cli.options import OPTION, names
+from tacit.deploy.agreement import Agreement
+from tacit.deploy.keys import make_keys
+from tacit.deploy.site import AGREED
 from tacit.errors import TacitError
+from tacit.secure.jobs.job import COORDINATOR
 
 app = typer.Typer(
-    name="deploy", help="Keys for a trial across silos, and a demo of one.", no_args_is_help=True
+    name="deploy",
+    help="Keys for a trial across silos, and a demo of one.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -28,11 +35,6 @@ def keys(
 
     In earnest, each silo makes its own key with `tacit silo init`: see docs/deploy.md.
     """
-    from tacit.deploy.agreement import Agreement
-    from tacit.deploy.keys import make_keys
-    from tacit.deploy.site import AGREED
-    from tacit.secure.jobs.job import COORDINATOR
-
     terms = Agreement.read(folder / AGREED).terms
     added = make_keys(folder, terms.silos, names(hosts) or ())
     copy = folder / COORDINATOR / AGREED
@@ -53,6 +55,6 @@ def demo(
     rounds: Annotated[int, OPTION(help="Number of rounds.")] = 10,
 ) -> None:
     """One coordinator and four hospitals, as processes with TLS and registered keys, offline."""
-    from tacit.demos.deploy import run_demo
+    from tacit.demos.deploy import run_demo  # needs Flower
 
     run_demo(out, rounds)

@@ -12,8 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tacit import data
 from tacit.cli.options import OPTION, Json, pairs, targets
+from tacit.data.schema import write_schema
 from tacit.errors import TacitError
+from tacit.methods import METHODS
+from tacit.privacy import NOT_COVERED
 
 DERIVED = (
     "derived from all rows, private ones too; read it and correct it before you share it or give "
@@ -26,8 +30,6 @@ FEW = 8
 
 def methods(as_json: Json = False) -> None:
     """The methods, their settings and defaults."""
-    from tacit.methods import METHODS
-
     described = {
         name: {
             "about": (kind.__doc__ or "").strip().splitlines()[0],
@@ -68,8 +70,6 @@ def data_sets(
     as_json: Json = False,
 ) -> None:
     """The data sets known by name, or what tacit makes of a file, before any training."""
-    from tacit import data
-
     if source is not None:
         given = {"task": task, "target": targets(target), "min_rows": min_rows}
         options = {key: value for key, value in given.items() if value is not None}
@@ -94,8 +94,6 @@ def data_sets(
 
 
 def _written(federation: Any, path: Path) -> str:
-    from tacit.data.schema import write_schema
-
     schema = federation.schema
     if schema is None or schema.kind is None:
         raise TacitError(
@@ -106,8 +104,6 @@ def _written(federation: Any, path: Path) -> str:
 
 
 def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
-    from tacit.privacy import NOT_COVERED
-
     counts = federation.train.counts
     facts = {
         "source": federation.source,

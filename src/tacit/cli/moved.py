@@ -8,10 +8,12 @@ import typer
 
 from tacit.errors import TacitError
 
+app = typer.Typer(add_completion=False)
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Whatever was written after the command's name is taken as it is."""
 
 
+@app.command(context_settings=ANYTHING)
 def reproduce(context: typer.Context) -> None:
     """Moved: run `python -m papers` in a checkout of the repository."""
     raise TacitError(

@@ -10,7 +10,14 @@ import typer
 from rich.console import Console
 
 from tacit.cli.options import OPTION, Json
+from tacit.data.cells import task_names
+from tacit.data.tabular import read_table, write_predictions
+from tacit.demos.tables import run_demo
 from tacit.errors import TacitError
+from tacit.experiment.models import SavedModels
+from tacit.files import read_json
+from tacit.privacy import NOT_COVERED
+from tacit.report.tables import compare_table, write_comparison
 from tacit.secure.settings import Secure
 
 RESULT = {"guarantee": dict, "metrics": dict, "config": dict, "timing": dict, "federation": dict}
@@ -27,12 +34,10 @@ def demo(
     """Real data, about a minute: alone, a private global model, and the default method."""
     if secure:
         Secure().require()
-        from tacit.demos.secure import run_secure_demo
+        from tacit.demos.secure import run_secure_demo  # needs what `require` asks for
 
         run_secure_demo(out, as_json=as_json)
         return
-    from tacit.demos.tables import run_demo
-
     run_demo(out, as_json=as_json)
 
 
@@ -42,10 +47,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Several runs side by side. Choosing among them by these figures is not covered by any ε."""
-    from tacit.files import read_json
-    from tacit.privacy import NOT_COVERED
-    from tacit.report.tables import compare_table, write_comparison
-
     results = {}
     for folder in folders:
         path = folder if folder.suffix == ".json" else folder / "result.json"
@@ -86,10 +87,6 @@ def predict(
 
     Who did not take part is predicted by what is public, where that is a model (mixed).
     """
-    from tacit.data.cells import task_names
-    from tacit.data.tabular import read_table, write_predictions
-    from tacit.experiment.models import SavedModels
-
     models = SavedModels.load(folder)
     schema = models.federation.schema
     if schema is None:

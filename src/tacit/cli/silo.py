@@ -5,18 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from tacit.checks import host_and_port
 from tacit.cli.options import OPTION
+from tacit.data.tabular import read_table, write_predictions
+from tacit.deploy.agreement import Agreement
+from tacit.deploy.keys import make_node_key
+from tacit.deploy.personal import predict_rows
+from tacit.deploy.site import AGREED, SETTINGS, Site, write_settings
+from tacit.deploy.table import check as checked
+from tacit.deploy.trust import what_leaves
+from tacit.engine.progress import Bar
 from tacit.errors import TacitError
+from tacit.files import close_folder, copy
+from tacit.report.silo import PAGE
 
 app = typer.Typer(
     name="silo",
     help="One site: it keeps its rows and its model, and takes part in runs with others.",
     no_args_is_help=True,
+    add_completion=False,
 )
 Folder = Annotated[Path, typer.Argument(help="The silo's folder.")]
 
@@ -33,11 +45,6 @@ def init(
     ] = None,
 ) -> None:
     """Make a silo's folder: its copy of what was agreed, its settings, its key."""
-    from tacit.deploy.agreement import Agreement
-    from tacit.deploy.keys import make_node_key
-    from tacit.deploy.site import AGREED, SETTINGS, write_settings
-    from tacit.files import close_folder, copy
-
     terms = Agreement.read(consortium).terms
     terms.index(name)
     if (folder / SETTINGS).exists():
@@ -62,10 +69,6 @@ def init(
 @app.command()
 def check(folder: Folder) -> None:
     """Read the silo's own table against what was agreed. Nothing is sent."""
-    from tacit.deploy.site import Site
-    from tacit.deploy.table import check as checked
-    from tacit.deploy.trust import what_leaves
-
     site = Site.open(folder)
     found = checked(site.terms, site.settings.name, site.table)
     console = Console(soft_wrap=True)
@@ -93,8 +96,7 @@ def run(
     once: Annotated[bool, OPTION(help="Stop when a run is over and the model is kept.")] = False,
 ) -> None:
     """Take part in runs: answer the coordinator as agreed, until stopped."""
-    from tacit.deploy.flower.as_silo import run_silo
-    from tacit.deploy.site import Site
+    from tacit.deploy.flower.as_silo import run_silo  # needs Flower
 
     site = Site.open(folder)
     until = "until a run is over" if once else "until Ctrl-C"
@@ -103,7 +105,6 @@ def run(
         f"{until}; what may leave: tacit silo check {folder}"
     )
     run_silo(folder, once=once, say=_say)
-    from tacit.report.silo import PAGE  # it draws, which is slow to import
 
     Console(soft_wrap=True).print(f"[bold]Report[/bold]  {escape(str(folder / PAGE))}")
 
@@ -111,10 +112,6 @@ def run(
 @app.command()
 def personalise(folder: Folder) -> None:
     """Fine-tune and choose on this silo's own rows, at no privacy cost; nothing is sent."""
-    from tacit.deploy.site import Site
-    from tacit.engine.progress import Bar
-    from tacit.report.silo import PAGE
-
     report = Site.open(folder).personalise(Bar())
     console, name = Console(soft_wrap=True), report["score"]
     console.print(f"[bold]Model[/bold]   {escape(report['chosen'])}, in {folder / 'model'}")
@@ -132,11 +129,6 @@ def predict(
     out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
 ) -> None:
     """Predict new rows with this silo's own model; no server is needed."""
-    import numpy as np
-
-    from tacit.data.tabular import read_table, write_predictions
-    from tacit.deploy.personal import predict_rows
-
     table = read_table(data)
     values, models = predict_rows(folder, table)
     federation = models.federation

@@ -1,0 +1,110 @@
+"""Imports go one way, as docs/architecture.md says; those inside functions count as well."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SRC = Path(__file__).resolve().parent.parent / "src"
+LAYERS = (
+    ("errors",),
+    ("words", "files", "randomness"),
+    ("checks",),
+    ("data",),
+    ("families", "pixels", "models", "formula", "classical", "privacy"),
+    ("metrics", "report", "local", "exchange", "secure"),
+    ("methods",),
+    ("engine", "inference"),
+    ("experiment",),
+    ("attacks", "deploy"),
+    ("sklearn", "demos"),
+    ("cli",),
+)
+MOST_LAZY = 20
+"""Imports inside functions that are for the time a command needs to start."""
+
+
+class Import(NamedTuple):
+    source: str
+    target: str
+    lazy: bool
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in (SRC / "tacit").rglob("*.py"):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(name: str, path: Path) -> Iterator[Import]:
+    def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                continue
+            if isinstance(child, ast.ImportFrom) and (child.module or "").startswith("tacit"):
+                for alias in child.names:
+                    full = f"{child.module}.{alias.name}"
+                    yield Import(name, full if full in MODULES else str(child.module), lazy)
+            elif isinstance(child, ast.Import):
+                named = (alias.name for alias in child.names if alias.name.startswith("tacit."))
+                yield from (Import(name, each, lazy) for each in named)
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from visit(child, lazy or inside)
+
+    return visit(ast.parse(path.read_text()), False)
+
+
+IMPORTS = [each for name, path in MODULES.items() for each in imports_of(name, path)]
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_room_has_its_place():
+    rooms = {room(name) for name in MODULES} - {""}
+    assert rooms == {each for layer in LAYERS for each in layer}
+
+
+def test_imports_go_one_way():
+    place = {each: k for k, layer in enumerate(LAYERS) for each in layer}
+    wrong = [
+        f"{source} imports {target}"
+        for source, target, _ in IMPORTS
+        if room(source)
+        and room(target)
+        and room(source) != room(target)
+        and place[room(target)] >= place[room(source)]
+    ]
+    assert not wrong
+
+
+def test_no_import_goes_in_a_circle():
+    graph = defaultdict(set)
+    for source, target, _ in IMPORTS:
+        if source != target:
+            graph[source].add(target)
+    done: set[str] = set()
+
+    def walk(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " → ".join((*way[way.index(module) :], module))
+        if module not in done:
+            for other in sorted(graph[module]):
+                walk(other, (*way, module))
+            done.add(module)
+
+    for module in MODULES:
+        walk(module, ())
+
+
+def test_few_imports_wait_inside_functions():
+    lazy = sorted(f"{source} → {target}" for source, target, later in IMPORTS if later)
+    assert len(lazy) <= MOST_LAZY, "\n".join(lazy)
