@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 
 BAR = 1.05
-START = """
-import json, sys, tempfile, time, warnings
+START = '''
+import importlib, json, sys, tempfile, time, warnings
 from pathlib import Path
 import numpy as np, torch, tacit
 torch.set_num_threads(1)
@@ -32,6 +32,15 @@ def federation(tasks, rows=10, columns=5):
     names = np.repeat([f"task-{k}" for k in range(tasks)], rows)
     y = x.sum(axis=1) + 0.1 * draw.normal(size=len(x))
     return tacit.data.from_arrays(x, y, names, scale="none", target_scale="none", kind="regression")
+
+def module(*places):
+    """The first of these that the tree has: rooms have moved."""
+    for place in places:
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError:
+            pass
+    raise ModuleNotFoundError(places)
 
 def timed(work, times):
     work()
@@ -52,7 +61,7 @@ def trained(given, rounds, store):
 
 holder = tempfile.TemporaryDirectory()
 root = holder.name
-"""
+'''
 WORKS = {
     "train": """
 given = federation(60)
@@ -63,11 +72,13 @@ given = federation(2000, columns=20)
 timed(lambda: trained(given, 20, "disk"), 3)
 """,
     "silos": """
-from tacit.data.federation import PARTS
-from tacit.deploy.conduct import conduct
-from tacit.deploy.messages import Reply, Request
-from tacit.deploy.silo import Silo
-from tacit.deploy.terms import Own, Terms
+def silos(name):
+    return module(f"tacit.deploy.{name}", f"tacit.runtime.silos.{name}")
+
+PARTS = module("tacit.data.federation", "tacit.federation").PARTS
+conduct, Silo = silos("conduct").conduct, silos("silo").Silo
+Reply, Request = silos("messages").Reply, silos("messages").Request
+Own, Terms = silos("terms").Own, silos("terms").Terms
 given = federation(4)
 terms = Terms(
     consortium="four", silos=tuple(given.names), kind=given.kind, outputs=given.outputs,
@@ -100,8 +111,8 @@ timed(work, 3)
     "sum": """
 from dataclasses import replace
 import secrets
-from tacit.secure.net.local import LocalServers
-from tacit.secure.jobs.summing import SumJob
+LocalServers = module("tacit.secure.net.local", "tacit.secure.local").LocalServers
+SumJob = module("tacit.secure.jobs.summing", "tacit.secure.summing").SumJob
 names = tuple(f"client-{k}" for k in range(4))
 vectors = {name: np.arange(20_000) % 100 for name in names}
 with LocalServers(3, names) as servers:
