@@ -130,7 +130,8 @@ with LocalServers(3, names) as servers:
 
 def measured(tree: Path, work: str) -> float:
     """Seconds that this work takes, the median of a process."""
-    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", START + WORKS[work]],
         env=environment,
