@@ -7,8 +7,6 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ALLOWED = {"CuratorSection", "RunSection"}
-"""Sections that an experiment's file and a consortium's file both declare, until one plan does."""
 
 
 def test_no_class_name_exists_twice():
@@ -18,4 +16,4 @@ def test_no_class_name_exists_twice():
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
     assert len(places) > 200
-    assert {n: at for n, at in places.items() if len(at) > 1 and n not in ALLOWED} == {}
+    assert {n: at for n, at in places.items() if len(at) > 1} == {}

@@ -23,7 +23,8 @@ from tacit.engine.progress import Progress
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
 from tacit.experiment.auto import chosen
-from tacit.experiment.plan import AUTO, SIMULATE, Plan, takes_settings
+from tacit.experiment.engines import SIMULATE
+from tacit.experiment.plan import AUTO, Plan, takes_settings
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import device_of, model_of, progress_of
 from tacit.methods import Method, OnBillboard

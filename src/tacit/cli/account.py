@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tacit.cli.options import OPTION, Json
 from tacit.errors import TacitError
+from tacit.privacy import Privacy, Release, guarantee, sampler_for
 
 
 def account(
@@ -24,8 +25,6 @@ def account(
     as_json: Json = False,
 ) -> None:
     """What a noise multiplier is worth in ε, or the other way round; no data needed."""
-    from tacit.privacy import Privacy, Release, guarantee, sampler_for
-
     if delta is None and tasks is None:
         raise TacitError(
             "give --delta, or --tasks for the default δ, 1 / (10 tasks) and at most 0.001"

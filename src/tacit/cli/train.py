@@ -15,7 +15,6 @@ from tacit.cli.options import OPTION, Json, Quiet, names, pairs, show, targets
 from tacit.errors import TacitError
 from tacit.experiment.plan import Flag, flags
 
-RUN = "Run"
 DATA = [
     Flag(name, kind, help, "Data", "data", "from" if name == "data" else name)
     for name, kind, help in (
@@ -76,8 +75,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         tables: dict[str, dict[str, Any]] = {}
-        for name, flag in FLAGS.items():
-            tables.setdefault(flag.section, {}).update(_read(flag, given.pop(name)))
+        for flag in sorted(FLAGS.values(), key=lambda flag: flag.kind is dict):  # they have the say
+            tables.setdefault(flag.section, {}).update(_read(flag, given.pop(flag.name)))
         command(flags=tables, **given)
 
     every = [kept[0], *map(_parameter, FLAGS.values()), *kept[1:]]
@@ -92,7 +91,7 @@ def train(
         Path | None, typer.Argument(help="An experiment as TOML; flags override it.")
     ] = None,
     resume: Annotated[
-        Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel=RUN)
+        Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel="Run")
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,

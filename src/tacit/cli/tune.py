@@ -10,7 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.options import OPTION, Json, Quiet, show
+from tacit.engine.progress import Bar, silent
 from tacit.errors import TacitError
+from tacit.experiment.start import fresh_folder
+from tacit.experiment.toml import check, merge, read
+from tacit.experiment.tune import tune_plan
+from tacit.files import replace
 
 
 def tune(
@@ -24,12 +29,6 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Choose settings by a random number of private runs; the promised ε covers the choice."""
-    from tacit.engine.progress import Bar, silent
-    from tacit.experiment.start import fresh_folder
-    from tacit.experiment.toml import check, merge, read
-    from tacit.experiment.tune import tune_plan
-    from tacit.files import replace
-
     over = {
         "data": {"schema": None if schema is None else str(schema)},
         "run": {"out": None if out is None else str(out)},

@@ -38,6 +38,7 @@ from tacit.files import make_folder
 from tacit.local.recipes import Personalise
 from tacit.methods import AUTO, FedAvg, Local, Method
 from tacit.privacy import NOT_COVERED, Privacy
+from tacit.report.tables import write_comparison
 
 SEEDS = (0, 1, 2)
 ROUNDS, COHORT = 40, 0.5
@@ -93,8 +94,6 @@ def demo_data() -> tuple[Federation, str]:
 
 def run_demo(out: Path, *, as_json: bool = False) -> None:
     """Print the table, write the report of one run and the comparison of all."""
-    from tacit.report.tables import write_comparison
-
     federation, words = demo_data()
     screen = Console(stderr=as_json)
     screen.print(f"[bold]{words}[/bold]")

@@ -54,9 +54,6 @@ class AgreedTable(Section):
         return {"target": self.targets, "range": span, **shares, "columns": columns}
 
 
-DataSection = AgreedTable  # the former name, as long as `agreement` uses it
-
-
 def check_columns(data: AgreedTable) -> None:
     """Refuse columns without a kind, and columns of two kinds at once."""
     SplitRule(data.validation, data.test, data.split_seed)

@@ -35,7 +35,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tacit.data.federation import ONE_OUTPUT
-from tacit.deploy.agreed import DataSection, check_columns, heads_of, labels_of
+from tacit.deploy.agreed import AgreedTable, check_columns, heads_of, labels_of
 from tacit.deploy.table import schema_of
 from tacit.deploy.terms import SERVERS, Terms, agreed_of
 from tacit.errors import TacitError
@@ -64,13 +64,13 @@ class ConsortiumSection(Section):
     silos: list[str]
 
 
-class RunSection(section(in_files(agreed=True))):
+class AgreedRun(section(in_files(agreed=True))):
     """How long, with whom, and what is released at the end."""
 
     metrics: bool = False
 
 
-class CuratorSection(section(in_section(Secure, SERVERS))):
+class AgreedCurator(section(in_section(Secure, SERVERS))):
     """Servers that work on shares; each party knows for itself where they are."""
 
     retries: int = 0
@@ -83,12 +83,12 @@ class File(Section):
     """The whole file."""
 
     consortium: ConsortiumSection
-    data: DataSection
+    data: AgreedTable
     method: config.MethodSection = config.MethodSection()
     server: config.ServerSection | None = None
     privacy: config.PrivacySection | None = None
-    curator: CuratorSection | None = None
-    run: RunSection = RunSection()
+    curator: AgreedCurator | None = None
+    run: AgreedRun = AgreedRun()
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
 from tacit.deploy.terms import Terms, agreed_noise
 from tacit.deploy.work import BEGUN, CPU, RUN
 from tacit.engine.progress import Progress, silent
+from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.store import REMEDY, check_unused
 from tacit.errors import TacitError
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
-from tacit.experiment.train import epsilon_so_far
 from tacit.files import make_folder, read_json, replace
 from tacit.methods.server import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
@@ -38,7 +38,7 @@ from tacit.randomness import Randomness
 from tacit.secure.settings import Secure
 
 if TYPE_CHECKING:
-    from tacit.deploy.servers import Together
+    from tacit.deploy.servers import SharedJobs
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
 
@@ -141,7 +141,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
     return start
 
 
-def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together | None:
+def _together(terms: Terms, servers: Secure | None, asking: Asking) -> SharedJobs | None:
     if (servers is None) != (terms.curator is None):
         raise TacitError(
             "these terms agree on servers that work on shares: give --peers and --certificates"
@@ -151,9 +151,9 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together 
     if servers is None:
         return None
     terms.plan().but(curator=servers).check(terms.federation())
-    from tacit.deploy.servers import Together  # needs tacit[secure]
+    from tacit.deploy.servers import SharedJobs  # needs tacit[secure]
 
-    return Together(servers, asking)
+    return SharedJobs(servers, asking)
 
 
 def opened(
@@ -161,7 +161,7 @@ def opened(
     folder: Path,
     start: dict[str, Any],
     asking: Asking,
-    together: Together | None = None,
+    together: SharedJobs | None = None,
 ) -> Coordination:
     """The run in this folder, as it was left."""
     privacy, federation = terms.made_privacy(), terms.federation()

@@ -39,7 +39,7 @@ from tacit.privacy.curator import Curated
 from tacit.words import shortened
 
 if TYPE_CHECKING:
-    from tacit.deploy.servers import Together
+    from tacit.deploy.servers import SharedJobs
 
 COHORT = "cohort.json"
 LOST_COHORT = (
@@ -134,7 +134,7 @@ def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> st
 class AskedSilos:
     """Silos in the place of tasks: what they have and measure stays with them."""
 
-    def __init__(self, course: Course, asking: Asking, together: Together | None = None) -> None:
+    def __init__(self, course: Course, asking: Asking, together: SharedJobs | None = None) -> None:
         self._course, self.asking, self.together = course, asking, together
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
@@ -200,7 +200,7 @@ class AskedSilos:
         for task, reply in replies.items():
             yield reply.tensors["sent"].unsqueeze(0) * (task in cohort)
 
-    def make_ready(self, board: Board, cohort: list[int], together: Together) -> None:
+    def make_ready(self, board: Board, cohort: list[int], together: SharedJobs) -> None:
         """Have the cohort train, for servers on shares; all who were asked share, if only zeros."""
         asked = self.request(board)
         replies = self._ask_cohort("train", cohort, board.round, {}, tensors=board.tensors, **asked)
@@ -268,7 +268,7 @@ class SummedOnShares(Billboard):
 class MixedOnShares(Exchange):
     """The exchange where servers mix on shares: silos get their answers from them."""
 
-    def __init__(self, course: Course, asked: AskedSilos, together: Together) -> None:
+    def __init__(self, course: Course, asked: AskedSilos, together: SharedJobs) -> None:
         super().__init__(course, asked)
         self._silos, self._together = asked, together
 
@@ -306,14 +306,14 @@ class Coordination:
         store: Store,
         *,
         asking: Asking,
-        together: Together | None = None,
+        together: SharedJobs | None = None,
     ) -> None:
         self.course, self.federation, self.asking = course, federation, asking
         self.silos = AskedSilos(course, asking, together)
         strategy = self._strategy(together)
         self.rounds = Rounds(strategy, store, draw=self._cohort, careful=True)
 
-    def _strategy(self, together: Together | None) -> Strategy:
+    def _strategy(self, together: SharedJobs | None) -> Strategy:
         course, silos = self.course, self.silos
         exchanges = isinstance(course.method, ExchangeMethod)
         if together is None:

@@ -226,9 +226,6 @@ class SharedJobs:
                 raise PartyError(name, "did not hand in its shares")
 
 
-Together = SharedJobs  # the former name, as long as `conduct` and `coordinator` use it
-
-
 @dataclass
 class SiloSum:
     """The billboard's curator, where silos hand in shares themselves; see `privacy.curator`."""

@@ -25,6 +25,8 @@ from tacit.local.threads import threads_for
 from tacit.local.together import fixed
 from tacit.methods.base import BillboardMethod, Board, OnBillboard
 from tacit.methods.server import shortened
+from tacit.privacy import Privacy
+from tacit.privacy.accounting import growth
 from tacit.privacy.channel import BudgetSpent, Collection
 from tacit.privacy.curator import Curated
 
@@ -263,3 +265,18 @@ class Rounds:
             channel.dropped = int(notes["dropped"])
             channel.clip = math.inf if notes["clip"] is None else float(notes["clip"])
             self._asked.remember(notes)
+
+
+def epsilon_so_far(
+    rounds_made: Rounds, privacy: Privacy | None, rounds: int
+) -> Callable[[int], float | None]:
+    """ε after so many releases, for display while the run goes on."""
+    release = rounds_made.course.channel.release
+    if release is None or privacy is None:
+        return lambda releases: None
+    channel = rounds_made.course.channel
+    repeats = len(channel.ledger) - rounds_made.board.round if channel.randomness.secret else 0
+    longest, tasks = rounds + max(0, repeats), channel.tasks
+    coming = [channel.release_at(min(t, rounds - 1)) or release for t in range(longest)]
+    curve = growth(coming, privacy.delta_for(tasks), privacy.neighbours)
+    return lambda releases: curve[min(releases, longest)] if math.isfinite(curve[-1]) else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, g
 
 from tacit.checks import near
 from tacit.errors import TacitError
+from tacit.experiment.engines import SIMULATE
 from tacit.local.recipes import Personalise
 from tacit.secure.settings import Secure
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tacit.methods import Method, Server
     from tacit.privacy import Privacy
 
-SIMULATE, FLOWER = "simulate", "flower"
 AUTO = "auto"
 Takes = TypeVar("Takes", bound=Callable[..., Any])
 
@@ -196,9 +196,7 @@ class Plan:
             if name not in known:
                 raise TacitError(f"there is no setting {name!r}{near(name, known, len(known))}")
         plan = cls(**settings)
-        from tacit.experiment.refusals import refuse_types  # needs torch
-
-        refuse_types(plan)
+        _refusals().refuse_types(plan)
         return plan
 
     def but(self, **changes: Any) -> "Plan":
@@ -210,15 +208,11 @@ class Plan:
 
         `experiment.auto` has chosen what was left open.
         """
-        from tacit.experiment.refusals import refuse  # needs torch
-
-        refuse(self, federation, resume)
+        _refusals().refuse(self, federation, resume)
 
     def check_tuning(self, federation: "Federation") -> None:
         """Refuse what cannot be tuned; beside `check`, and before anything is chosen."""
-        from tacit.experiment.refusals import refuse_tuning  # needs torch
-
-        refuse_tuning(self, federation)
+        _refusals().refuse_tuning(self, federation)
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, as plain values.
@@ -277,6 +271,12 @@ def takes_settings(function: Takes) -> Takes:
     about = (Plan.__doc__ or "").partition("----------\n")[2]
     function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{about}"
     return function
+
+
+def _refusals() -> types.ModuleType:
+    from tacit.experiment import refusals  # needs torch
+
+    return refusals
 
 
 def _kind(annotation: Any) -> Any:

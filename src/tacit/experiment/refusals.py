@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import math
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from tacit.checks import check_type
 from tacit.data.federation import Federation
@@ -14,7 +14,7 @@ from tacit.engine.attendance import Attendance
 from tacit.engine.exchange import judges_without_rows
 from tacit.engine.votes import Votes
 from tacit.errors import TacitError
-from tacit.experiment.plan import SIMULATE, Plan
+from tacit.experiment.engines import SIMULATE
 from tacit.experiment.start import device_of, method_of, model_name
 from tacit.methods import (
     METHODS,
@@ -28,6 +28,9 @@ from tacit.methods import (
 from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.secure.settings import Secure
+
+if TYPE_CHECKING:
+    from tacit.experiment.plan import Plan
 
 ON_SHARES = ("similar", "everyone", "own")
 """What FedMTL may mix by where the curator is servers."""

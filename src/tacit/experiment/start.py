@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -12,12 +13,14 @@ from torch import nn
 from tacit.data.federation import Federation
 from tacit.engine.progress import Bar, Progress, silent
 from tacit.errors import TacitError
-from tacit.experiment.plan import Plan
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
 from tacit.methods import METHODS, ExchangeMethod, Method, OnBillboard
 from tacit.models import MODELS
 from tacit.privacy import Everyone, Sampler, sampler_for
+
+if TYPE_CHECKING:
+    from tacit.experiment.plan import Plan
 
 
 def device_of(name: str | torch.device) -> torch.device:

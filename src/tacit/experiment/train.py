@@ -6,22 +6,23 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tacit.data.federation import Federation
 from tacit.engine.progress import Progress
-from tacit.engine.rounds import Rounds
+from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, REMEDY, check_unused
 from tacit.errors import TacitError
 from tacit.experiment.auto import chosen
+from tacit.experiment.engines import ELSEWHERE
 from tacit.experiment.finish import finish
-from tacit.experiment.plan import AUTO, FLOWER, Plan, takes_settings
+from tacit.experiment.plan import AUTO, Plan, takes_settings
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.run import Run
 from tacit.experiment.start import (
@@ -34,8 +35,7 @@ from tacit.experiment.start import (
 )
 from tacit.files import hold, read_json, replace
 from tacit.methods import Method
-from tacit.privacy import Prepaid, Privacy
-from tacit.privacy.accounting import growth
+from tacit.privacy import Prepaid
 from tacit.randomness import Randomness
 
 SETTINGS = "settings.json"
@@ -102,12 +102,9 @@ def carry_out(
         elif folder is not None:  # only now: a run that could not start leaves its folder free
             content = {"settings": settings | fingerprint, "key": randomness.run_key}
             replace(folder / CHECKPOINT / SETTINGS, json.dumps(content, indent=2).encode())
-        if plan.engine == FLOWER:
-            from tacit.deploy.flower.simulation import run_on_flower  # needs tacit[ray]
-            from tacit.deploy.terms import terms_of
-
-            terms = terms_of(federation, plan)
-            run_on_flower(simulation, terms, folder, randomness.run_key, progress)
+        if plan.engine in ELSEWHERE:
+            elsewhere = importlib.import_module(ELSEWHERE[plan.engine])
+            elsewhere.run_elsewhere(simulation, plan, federation, folder, progress)
         else:
             with progress.rounds(type(method).__name__, intended.rounds) as on_round:
                 simulation.run(
@@ -117,21 +114,6 @@ def carry_out(
                 )
         timing = functools.partial(_timing, started, simulation)
         return finish(plan, simulation, sampler, settings, folder, progress, timing)
-
-
-def epsilon_so_far(
-    made: Rounds, privacy: Privacy | None, rounds: int
-) -> Callable[[int], float | None]:
-    """ε after so many releases, for display while the run goes on."""
-    release = made.course.channel.release
-    if release is None or privacy is None:
-        return lambda releases: None
-    channel = made.course.channel
-    repeats = len(channel.ledger) - made.board.round if channel.randomness.secret else 0
-    longest, tasks = rounds + max(0, repeats), channel.tasks
-    coming = [channel.release_at(min(t, rounds - 1)) or release for t in range(longest)]
-    curve = growth(coming, privacy.delta_for(tasks), privacy.neighbours)
-    return lambda releases: curve[min(releases, longest)] if math.isfinite(curve[-1]) else None
 
 
 def _settings(plan: Plan, method: Method) -> dict[str, Any]:

@@ -32,18 +32,20 @@ from flwr.serverapp import Grid
 from flwr.simulation import run_simulation
 from ray._private import ray_constants
 
+from tacit.data.federation import Federation
 from tacit.deploy.conduct import Conducted, begun, conduct
 from tacit.deploy.diary import LOG
 from tacit.deploy.flower.app import make_server_app
 from tacit.deploy.flower.records import pack, unpack
 from tacit.deploy.flower.virtual import TASK, folder_of, hand_out, virtual_silos
 from tacit.deploy.messages import Reply, Request
-from tacit.deploy.terms import Terms
+from tacit.deploy.terms import Terms, terms_of
 from tacit.engine.progress import Progress
+from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import LEDGER
 from tacit.errors import TacitError
-from tacit.experiment.train import epsilon_so_far
+from tacit.experiment.plan import Plan
 from tacit.files import make_folder
 
 SILENCE = 1800.0
@@ -52,17 +54,22 @@ PAUSE = 0.02
 QUIET = {"logging_level": logging.CRITICAL, "log_to_driver": False}
 
 
-def run_on_flower(
-    simulation: Simulation, terms: Terms, folder: Path | None, key: int, progress: Progress
+def run_elsewhere(
+    simulation: Simulation,
+    plan: Plan,
+    federation: Federation,
+    folder: Path | None,
+    progress: Progress,
 ) -> None:
     """Run all rounds that are left in `folder`, and bring what they end with into `simulation`."""
+    terms = terms_of(federation, plan)
     with _place(folder) as place:
         coordinator = place / "coordinator"
         make_folder(coordinator)
         if folder is not None and not (coordinator / LEDGER).is_symlink():
             # One ledger: what is booked is in the run's own folder before anything is released.
             (coordinator / LEDGER).symlink_to(Path("..", "..", LEDGER))
-        start = begun(terms, coordinator, key)
+        start = begun(terms, coordinator, simulation.randomness.run_key)
         hand_out(simulation.federation, terms, place)
         done = _conduct(terms, place, progress)
         silos = [folder_of(place, task) for task in range(len(terms.silos))]

@@ -8,16 +8,16 @@ import subprocess
 import sys
 
 import pytest
-from tests.conftest import arrays
 
 import tacit
-from tacit.cli.train import FLAGS
+from tacit.cli.train import FLAGS, with_settings
 from tacit.deploy.terms import Terms, terms_of
 from tacit.experiment.plan import Plan, in_files
 from tacit.experiment.start import method_of
 from tacit.experiment.toml import CuratorSection, PrivacySection, RunSection
 from tacit.experiment.train import SETTINGS
 from tacit.methods import METHODS, PMTL
+from tests.conftest import arrays
 
 NAMES = [one.name for one in dataclasses.fields(Plan)]
 QUICK = {"rounds": 2, "personalise": "none", "baselines": False}
@@ -46,6 +46,19 @@ def test_flags_of_a_method_are_settings_that_some_method_has():
     ]
     known = {one.name for kind in METHODS.values() for one in dataclasses.fields(kind)} | {"name"}
     assert len(shortcuts) > 3 and {flag.key for flag in shortcuts} <= known
+
+
+def test_settings_as_name_and_value_have_the_last_say():
+    seen = {}
+
+    @with_settings
+    def command(config=None, *, flags):
+        seen.update(flags)
+
+    given = {"option": ["schema=a.json"], "set": ["lr=2"], "lr": 1.0, "cohort": 3.0}
+    command(config=None, **dict.fromkeys(FLAGS) | given)
+    assert seen["data"]["schema"] == "a.json" and seen["method"]["lr"] == 2
+    assert seen["run"]["cohort"] == 3 and isinstance(seen["run"]["cohort"], int)
 
 
 def test_the_help_page_needs_no_torch():
