@@ -78,11 +78,12 @@ def silos(name):
 PARTS = module("tacit.data.federation", "tacit.federation").PARTS
 conduct, Silo = silos("conduct").conduct, silos("silo").Silo
 Reply, Request = silos("messages").Reply, silos("messages").Request
-Own, terms_of = silos("terms").Own, silos("terms").terms_of
+Own, Terms = silos("terms").Own, silos("terms").Terms
 given = federation(4)
-terms = terms_of(
-    given, tacit.FedAvg(clip=0.5), model="linear", rounds=20, cohort=1.0, server=None, seed=None,
-    privacy=tacit.Privacy(noise=20.0, delta=1e-4),
+terms = Terms(
+    consortium="four", silos=tuple(given.names), kind=given.kind, outputs=given.outputs,
+    input_shape=given.input_shape, method={"name": "fedavg", "clip": 0.5}, model="linear",
+    rounds=20, privacy={"noise": 20.0, "delta": 1e-4},
 )
 
 class Here:

@@ -60,7 +60,7 @@ def _models(run: tacit.Run) -> torch.Tensor:
 
 def _left(folder: Path) -> torch.Tensor:
     """What the method left at a silo, before the silo's own last step."""
-    work = Site.opened(folder).silo.latest()
+    work = Site.open(folder).silo.latest()
     simulation = None if work is None else work.reopened()
     assert work is not None and simulation is not None
     return simulation.personal(torch.tensor([work.task]))[0][0]

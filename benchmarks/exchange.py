@@ -77,7 +77,7 @@ def one_after_another(federation: Federation, method: FedMTL, simulation: Any):
 
     def mix(round: int) -> None:
         models = torch.stack([_flat(module) for module in modules])
-        uploads = simulation._uploads(every, models, round)
+        uploads = simulation.exchange.uploads(every, models, federation.train.counts, round)
         after = mixed(simulation.method.answer(uploads, {}).weights, uploads, every)[:, 0]
         for module, vector in zip(modules, after, strict=True):
             torch.nn.utils.vector_to_parameters(vector, module.parameters())
@@ -100,8 +100,8 @@ def _wait(device: str) -> None:
 
 def rounds_of(simulation: Simulation, rounds: int) -> None:
     for _ in range(rounds):
-        simulation.board = simulation._round(simulation.board)
-        simulation.store.settle(simulation.board, {}, save=False)
+        simulation.rounds.publish(simulation.rounds.next_board())
+        simulation.rounds.save(now=False)
 
 
 def main() -> None:

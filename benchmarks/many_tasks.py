@@ -21,6 +21,7 @@ import torch
 
 from tacit import PMTL, Federation
 from tacit.data.federation import Rows
+from tacit.engine.course import Course
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import Store
 from tacit.local.flat import FlatModel
@@ -61,15 +62,14 @@ def simulation(tasks: int, place: str, folder: Path) -> Simulation:
     channel = Channel(sampler, tasks, randomness, clip=method.clip, release=release)
     state = method.state(model, Board(method.board(model)))
     kept = Store(tasks, state, place=place, folder=folder if place == "disk" else None)  # type: ignore[arg-type]
-    return Simulation(
-        data, method, model, channel, kept, 10**6, randomness, torch.device("cpu"), Server()
-    )
+    course = Course(data, method, model, channel, 10**6, randomness, torch.device("cpu"), Server())
+    return Simulation(course, data, kept)
 
 
 def one_round(run: Simulation) -> float:
     began = time.perf_counter()
-    run.board = run._round(run.board)
-    run.store.settle(run.board, {"curve": []}, save=False)
+    run.rounds.publish(run.rounds.next_board())
+    run.rounds.save(now=False)
     return time.perf_counter() - began
 
 

@@ -44,7 +44,7 @@ def scores(data: Path, people: str, share: str, seed: int) -> dict[str, float]:
             federation, METHOD, server=SERVER, rounds=ROUNDS, seed=seed, baselines=False,
             personalise="none", privacy=privacy or tacit.Privacy(noise=0.0),
         )  # fmt: skip
-        done = personalise(run.simulation, "best", silent, alone=True, memo=memo)
+        done = personalise(run.simulation.tasks, "best", silent, alone=True, memo=memo)
         assert done.alone is not None
         name = "no noise" if epsilon is None else f"ε = {epsilon:g}"
         found["alone"] = _accuracy(done.alone)

@@ -80,11 +80,12 @@ def main() -> None:
     seconds = []
     for _ in range(3):
         started = time.perf_counter()
-        board = simulation._round(simulation.board)
+        board = simulation.rounds.next_board()
         seconds.append(time.perf_counter() - started)
-    simulation.board = board
+    simulation.rounds.publish(board)
     started = time.perf_counter()
-    simulation._settle()
+    simulation.tasks.settle()
+    simulation.rounds.save()
     settled = time.perf_counter() - started
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     best, loop = min(seconds), one * given.tasks

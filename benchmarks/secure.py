@@ -21,9 +21,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tacit.secure.jobs.fedmtl import FedMTLJob, Mixed, Secret
+from tacit.secure.jobs.fedmtl import FedMTLAnswer, FedMTLJob, Secret
 from tacit.secure.net.local import LocalServers
-from tacit.secure.net.process import of_our_own
+from tacit.secure.net.process import speed_up_process
 
 SHARED, LAYER, HEADS = 1_628_210, 2_505, 8
 STEPS = ("upload", "map", "similarity", "assignment", "weights", "shared layers", "task layers")
@@ -80,7 +80,7 @@ def measure(trust: str, servers: int, bits: int, secrets: dict[str, Secret]) -> 
     error = max(
         float(np.linalg.norm(answer.rows - wanted[name]) / np.linalg.norm(wanted[name]))
         for name, answer in outcome.answers.items()
-        if isinstance(answer, Mixed)
+        if isinstance(answer, FedMTLAnswer)
     )
     reports = list(outcome.opened.values())
     return {
@@ -121,7 +121,7 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     console = Console(width=200)
-    of_our_own()  # all clients are here, and are given fresh memory otherwise
+    speed_up_process()  # all clients are here, and are given fresh memory otherwise
     cells = [(t, 3, 80, b) for t in ("replicated", "dealer") for b in (32, 64)]
     if chosen.grid:
         cells = [("dealer", p, n, 32) for p in (2, 3, 4) for n in (20, 40, 80)]

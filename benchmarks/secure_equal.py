@@ -52,7 +52,7 @@ def apart(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 def peers(run: tacit.Run) -> float:
     """How many others have a say in a client's shared layers, on average, in the last round."""
-    weights = run.simulation.record.weights  # pyright: ignore
+    weights = run.simulation.exchange.record.weights  # pyright: ignore
     heard = (weights != 0) & ~torch.eye(len(weights), dtype=torch.bool)
     return float(heard.sum() / len(heard))
 

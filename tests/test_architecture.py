@@ -23,8 +23,8 @@ LAYERS = (
     ("sklearn", "demos"),
     ("cli",),
 )
-MOST_LAZY = 20
-"""Imports inside functions that are for the time a command needs to start."""
+MOST_LAZY = 49
+"""Imports inside functions: for the time that a command needs to start, and for extra packages."""
 
 
 class Import(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.cli import app
-from tacit.engine.simulate import Simulation
+from tacit.engine.rounds import Rounds
 from tests.test_cli import fail, runner, succeed
 
 
@@ -74,18 +74,18 @@ def test_a_run_that_was_stopped_goes_on(wages, tmp_path, monkeypatch):
     text, whole = "wage ~ exper + union + (1 | person)", tmp_path / "whole"
     words = ["mixed", str(wages), "--formula", text, "--epsilon", "20", "--seed", "0", "--json"]
     before = json.loads(succeed([*words, "--out", str(whole)]))
-    do = Simulation._round
+    do = Rounds.next_board
 
     def stop(self, board):
         if board.round == 4:
             raise KeyboardInterrupt
         return do(self, board)
 
-    monkeypatch.setattr(Simulation, "_round", stop)
+    monkeypatch.setattr(Rounds, "next_board", stop)
     part = tmp_path / "part"
     stopped = runner.invoke(app, [*words, "--out", str(part)])
     assert stopped.exit_code == 130 and f"tacit mixed --resume {part}" in stopped.stderr
-    monkeypatch.setattr(Simulation, "_round", do)
+    monkeypatch.setattr(Rounds, "next_board", do)
     after = json.loads(succeed(["mixed", "--resume", str(part), "--json"]))
     for key in ("summary", "guarantee", "config"):
         assert after[key] == before[key]

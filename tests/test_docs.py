@@ -70,7 +70,7 @@ def test_the_four_hospitals_of_the_guide_exchange_models(tmp_path, monkeypatch):
     run, hospitals = names["run"], names["hospitals"]
     assert str(run.guarantee).startswith("exchange (no ε): protects nothing between clients")
     same = [k for k in range(4) if hospitals.heads.of(k) == ("disease",)]
-    similarity = run.simulation.record.similarity
+    similarity = run.simulation.exchange.record.similarity
     assert len(same) == 2 and similarity[same[0], same[1]] > 0.95
     others = similarity[~torch.eye(4, dtype=torch.bool)].sort().values
     assert others[-3] < 0.9  # the pair counts twice, and nobody else comes near
@@ -86,7 +86,7 @@ def test_the_experiment_of_the_guide_is_a_valid_one(tmp_path):
 
     tables = merge(read(ROOT / "docs" / "experiment.toml"), {"run": {"out": str(tmp_path)}})
     config = check(tables)
-    assert config.promise() is not None
+    assert config.plan().privacy is not None
     federation = config.data.federation()
     assert len(federation) > 50
     assert len(federation.test.y) > len(federation.validation.y)

@@ -81,7 +81,7 @@ def test_the_bracket_is_split_off_wherever_it_stands():
         ("y ~ x + y + (1 | school)", "'y' is the target"),
         ("y ~ . + (1 | school)", "a dot"),
         ("y ~ `x + (1 | school)", "quote"),
-        ("y ~ I(x +) + (1 | school)", "no expression"),
+        ("y ~ I(x +) + (1 | school)", "not an expression"),
         ("y ~ x + I(1) + (1 | school)", "reads no column"),
     ],
 )
@@ -286,7 +286,7 @@ def test_without_privacy_it_is_reml():
     assert run.guarantee.epsilon == np.inf
     assert run.config["formula"] == "Reaction ~ Days + (1 + Days | Subject)"
     # The same from the billboard, by hand.
-    board, columns = run.simulation.shown, [0]
+    board, columns = run.simulation.rounds.shown, [0]
     centre, spread, beta = board["centre"], board["spread"], board["beta"]
     slope = (beta[columns] * spread[-1] / spread[:-1]).item()
     level = (centre[-1] + spread[-1] * (beta[-1] - beta[0] * centre[0] / spread[0])).item()

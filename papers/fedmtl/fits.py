@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from tacit import metrics
 from tacit.data.federation import Federation
+from tacit.engine.course import TRACED_SIZE
 from tacit.engine.exchange import Exchange, Record
-from tacit.engine.simulate import TRACED_SIZE, Simulation
+from tacit.engine.simulate import Simulation
 from tacit.exchange import Answer, Uploads
 from tacit.experiment.prepare import prepare
 from tacit.experiment.start import model_of
@@ -59,7 +60,7 @@ class FedMTLFit:
 
     @property
     def exchange(self) -> Exchange | None:
-        return self.simulation if isinstance(self.simulation, Exchange) else None
+        return self.simulation.exchange
 
 
 class Seen(Record):
@@ -111,11 +112,12 @@ class FedMTLBench:
             self.device,
         )
         if rounds < TRACED_ROUNDS or federation.kind == "segmentation":
-            simulation.skip_tracing()
-        if isinstance(simulation, Exchange):
-            seen = Seen(*vars(simulation.record).values())
+            simulation.course.skip_tracing()
+        exchange = simulation.exchange
+        if exchange is not None:
+            seen = Seen(*vars(exchange.record).values())
             seen.start = made.start[made.parts[0]]
-            simulation.record = seen
+            exchange.record = seen
         score, _ = metrics.main_score(federation.kind, federation.heads)
         found: list[Round] = []
         before = torch.zeros((), device=self.device)
@@ -124,9 +126,9 @@ class FedMTLBench:
             nonlocal before
             value = math.nan if point[score] is None else float(point[score])
             about = (math.nan,) * 4
-            if round_ and isinstance(simulation, Exchange):
-                about = _about(simulation, before)
-                before = simulation.record.revealed.clone()
+            if round_ and exchange is not None:
+                about = _about(exchange, before)
+                before = exchange.record.revealed.clone()
             found.append(Round(round_, value, *about))
 
         simulation.run(on_round=look)
@@ -134,14 +136,14 @@ class FedMTLBench:
         return FedMTLFit(found, measured, time.monotonic() - started, simulation)
 
 
-def _about(simulation: Exchange, revealed_before: Tensor) -> tuple[float, float, float, float]:
+def _about(exchange: Exchange, revealed_before: Tensor) -> tuple[float, float, float, float]:
     """Peers, kept, revealed and similarity of the last round, everyone having taken part."""
-    record = simulation.record
+    record = exchange.record
     others = ~torch.eye(len(record.weights), dtype=torch.bool, device=record.weights.device)
     heard = (record.weights != 0) & others
     alone = (~heard.any(dim=1)).float().mean()
     given = (record.revealed - revealed_before > 0).any(dim=1).float().mean()
     alike = math.nan
-    if isinstance(simulation.method, FedMTL):  # others mean something else by it
+    if isinstance(exchange.method, FedMTL):  # others mean something else by it
         alike = float(record.similarity[others].mean())
     return float(heard.sum() / len(heard)), float(alone), float(given), alike

@@ -50,12 +50,12 @@ def reproduce(request: PageRequest) -> Path:
     sets = tuple(key for key in known if key in (request.sets or known))
     context = FedMTLContext(grid, sets, range(request.seeds))
     text = figure(context)
-    page = request.write_page(f"# {title}", request.picture, text, _made(request, context))
+    page = request.write_page(f"# {title}", request.picture, text, _make(request, context))
     index(out, context)
     return page
 
 
-def _made(request: PageRequest, context: FedMTLContext) -> str:
+def _make(request: PageRequest, context: FedMTLContext) -> str:
     """Command, hardware, seeds, and how settings came about."""
     name = request.name
     options = [] if name in NEED_NO_DATA else ["--data DIR"]
@@ -73,7 +73,7 @@ def _made(request: PageRequest, context: FedMTLContext) -> str:
     lines += [
         f"- Hardware: {', '.join(machines)}; runs of these sets in "
         f"[{CELLS}]({CELLS}): {len(cells)}, {minutes:.1f} minutes.",
-        *(f"- {_plan(context.plan(key))}" for key in _trained(context)),
+        *(f"- {_plan(context.plan(key))}" for key in _train(context)),
     ]
     if name in ("fedmtl/figure2", "fedmtl/figure6"):
         lines += [f"- One run with seed 0 and step size {groups.LR:g}, fixed in advance."]
@@ -90,7 +90,7 @@ def _made(request: PageRequest, context: FedMTLContext) -> str:
     return "\n".join(lines)
 
 
-def _trained(context: FedMTLContext) -> list[str]:
+def _train(context: FedMTLContext) -> list[str]:
     return [key for key in context.sets if any(cell.set == key for cell in context.used())]
 
 

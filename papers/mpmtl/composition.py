@@ -23,18 +23,18 @@ Epsilons = Sequence[float] | np.ndarray
 
 def simple(epsilons: Epsilons, delta: float) -> float:
     """First branch of (7): Σ ε_t, whatever δ is."""
-    return float(np.sum(_checked(epsilons, delta)))
+    return float(np.sum(_check(epsilons, delta)))
 
 
 def advanced(epsilons: Epsilons, delta: float) -> float:
     """Second branch: Σ ε_t (e^{ε_t} − 1)/(e^{ε_t} + 1) + √(2 Σ ε_t² log(1/δ))."""
-    return _advanced(_checked(epsilons, delta), lambda _: -math.log(delta))
+    return _advanced(_check(epsilons, delta), lambda _: -math.log(delta))
 
 
 def refined(epsilons: Epsilons, delta: float) -> float:
     """Third branch: the second with log(e + √(Σ ε_t²) / δ), better where Σ ε_t² is small."""
     return _advanced(
-        _checked(epsilons, delta), lambda squares: math.log(math.e + math.sqrt(squares) / delta)
+        _check(epsilons, delta), lambda squares: math.log(math.e + math.sqrt(squares) / delta)
     )
 
 
@@ -50,7 +50,7 @@ def largest_first(shares: Epsilons, epsilon: float, delta: float) -> float:
     """The largest ε₀ (to 1e-9, relative) with composed(ε₀ · shares) ≤ epsilon; never above."""
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise TacitError(f"epsilon={epsilon!r}: a positive number is needed")
-    parts = _checked(shares, delta)
+    parts = _check(shares, delta)
     if not parts.any():
         raise TacitError("no round has a share of the budget: give at least one that is not zero")
     # Half of what the plain sum allows is within the budget; from there upwards until it is not.
@@ -89,7 +89,7 @@ def _advanced(epsilons: np.ndarray, logarithm: Callable[[float], float]) -> floa
     return drift + math.sqrt(2 * squares * logarithm(squares))
 
 
-def _checked(epsilons: Epsilons, delta: float) -> np.ndarray:
+def _check(epsilons: Epsilons, delta: float) -> np.ndarray:
     values = np.asarray(epsilons, dtype=np.float64)
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise TacitError("budgets of rounds: numbers that are not negative are needed")

@@ -67,13 +67,13 @@ def reproduce(request: PageRequest) -> Path:
         return out / NOISE_FILE
     started = time.monotonic()
     text = figure(context)
-    made = _made(context, time.monotonic() - started)
+    made = _make(context, time.monotonic() - started)
     page = request.write_page(f"# {title}", request.picture, text, made)
     index(out)
     return page
 
 
-def _made(context: tradeoff.MPMTLContext, seconds: float) -> str:
+def _make(context: tradeoff.MPMTLContext, seconds: float) -> str:
     """Command, hardware, repetitions, settings, and what ε means here."""
     request, name = context.request, context.request.name
     options = ["--data DIR"] if set(context.sets) & set(REAL) else []

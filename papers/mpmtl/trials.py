@@ -119,12 +119,12 @@ def school(folder: Path, seed: int, split: int | None = None) -> MPMTLTrial:
     said = (*made.assumptions, PUBLIC_UNITS)
     tasks = torch.ones(len(made))
     scale = TargetScale(SCORE_FROM * tasks, SCORE_UNIT * tasks)
-    parts = {name: _measured(made.part(name)) for name in ("train", "validation", "test")}
+    parts = {name: _measure(made.part(name)) for name in ("train", "validation", "test")}
     made = dataclasses.replace(made, **parts, target_scale=scale, assumptions=said)
     return MPMTLTrial("school" if split is None else "school-fixed", made, seed)
 
 
-def _measured(rows: Rows) -> Rows:
+def _measure(rows: Rows) -> Rows:
     return dataclasses.replace(rows, y=(rows.y - SCORE_FROM) / SCORE_UNIT)
 
 

@@ -181,12 +181,14 @@ class PMTLBench:
         done = []
         for mode in cell.modes:
             if alone:
-                measured = personalise(simulation, "none", silent, alone=True, memo=memo).alone
+                measured = personalise(
+                    simulation.tasks, "none", silent, alone=True, memo=memo
+                ).alone
                 assert measured is not None
             elif mode == "none":
                 measured = simulation.measure("test")
             else:
-                models = personalise(simulation, mode, silent, alone=False, memo=memo).models
+                models = personalise(simulation.tasks, mode, silent, alone=False, memo=memo).models
                 measured = simulation.measure("test", personal=models)
             per_task, pooled, worst = (
                 round(measured.overall[name] or 0.0, 5)

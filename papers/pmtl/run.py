@@ -72,7 +72,7 @@ def reproduce(request: PageRequest) -> Path:
     took = sum(cell.seconds for cell in done) or time.monotonic() - started
     machines = sorted({cell.hardware for cell in done}) or [hardware(where)]
     ran = f"{', '.join(machines)}; {took / 60:.1f} minutes of runs."
-    made = _made(request, found, ran)
+    made = _make(request, found, ran)
     page = request.write_page(f"# {EXPERIMENTS[name]}", note, request.picture, text, made)
     index(out)
     return page
@@ -96,7 +96,7 @@ def _calibrate(request: PageRequest, bench: PMTLBench, found: list[DataSet]) -> 
             bench.calibrate(own, plan_of(own.key, own.version, bench.model), trainings)
 
 
-def _made(request: PageRequest, found: list[DataSet], ran: str) -> str:
+def _make(request: PageRequest, found: list[DataSet], ran: str) -> str:
     """Command, hardware, seeds, settings, and what ε means here."""
     name, seeds = request.name, request.seeds
     options = ["--data DIR", f"--sets {','.join(data.key for data in found)}"]

@@ -19,7 +19,7 @@ from tacit.errors import TacitError
 from tacit.words import LONGEST_NAME, shortened
 
 NUMBERS = {int: Integral, float: Real}
-"""What is a number of such a type; a whole number is one wherever a fraction may be."""
+"""Python types that count as a number of this kind; whole numbers also count as fractions."""
 WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -38,7 +38,7 @@ def annotations_of(kind: type) -> dict[str, Any]:
 
 
 def fits(annotation: Any, value: Any) -> bool:
-    """Whether a value is of the annotated type; True is no number."""
+    """Whether a value is of the annotated type; True does not count as a number."""
     if annotation is Any:
         return True
     if annotation in NUMBERS:
@@ -103,5 +103,5 @@ def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
-        raise TacitError(f"{address!r} is no address: write host:port, such as localhost:7000")
+        raise TacitError(f"{address!r} is not an address: write host:port, such as localhost:7000")
     return host, int(port)

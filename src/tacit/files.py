@@ -132,12 +132,12 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: Path, remedy: str) -> Iterator[None]:
-    """Whatever goes wrong with the content of a file, of whatever kind, ends in a sentence."""
+    """Turn any error about the content of a file into one sentence."""
     try:
         yield
     except TacitError:
         raise
-    except Exception as error:  # of any kind: a disk, or whoever wrote it, chose it
+    except Exception as error:  # any kind: a disk or another program chose it
         raise TacitError(f"{path} cannot be read: {_short(error)}; {remedy}") from error
 
 

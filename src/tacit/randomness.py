@@ -25,9 +25,17 @@ if TYPE_CHECKING:
     import torch
 
 PURPOSES = {
-    "cohort": 1, "noise": 2, "batches": 3, "model": 4, "layers": 5, "personalise": 6, "tuning": 7,
-    "between": 8, "attendance": 9, "server noise": 10,
-}  # fmt: skip
+    "cohort": 1,
+    "noise": 2,
+    "batches": 3,
+    "model": 4,
+    "layers": 5,
+    "personalise": 6,
+    "tuning": 7,
+    "between": 8,
+    "attendance": 9,
+    "server noise": 10,
+}
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,7 @@ def test_damaged_celeba(tmp_path):
     good = place.read_text().splitlines()
     assert "CelebA has only 40; pass images=40" in said(images=41)
     for lines, words in (
-        ([], "no list of CelebA's attributes"),
+        ([], "not a list of CelebA's attributes"),
         (["39", *good[1:]], "begins with '39', but has 40 photographs"),
         ([good[0], "a b", *good[2:]], "expected 40 names"),
         ([*good[:2], *(line.replace("-1", "2") for line in good[2:])], "numbers -1 or 1"),

@@ -112,8 +112,8 @@ def test_wrong_leaf_files(tmp_path):
         return error("femnist", path=file)
 
     assert "cannot be read as JSON" in message("{")
-    assert "no LEAF file" in message("[1]")
-    assert "no LEAF file" in message('{"user_data": {}}')
+    assert "not a LEAF file" in message("[1]")
+    assert "not a LEAF file" in message('{"user_data": {}}')
     assert "no users with rows" in message(leaf({}))
     assert "not 784 numbers" in message(leaf({"a": ([[0.0] * 3], [1])}))
     assert "not 784 numbers" in message(leaf({"a": ([[0.0] * 784, [0.0]], [1, 2])}))
@@ -131,7 +131,7 @@ def test_wrong_leaf_files(tmp_path):
     (tmp_path / "empty").mkdir()
     assert "train/ and test/" in error("femnist", path=tmp_path / "empty")
     (tmp_path / "a.txt").write_text("")
-    assert "no LEAF file" in error("femnist", path=tmp_path / "a.txt")
+    assert "not a LEAF file" in error("femnist", path=tmp_path / "a.txt")
     assert "no option 'writers'" in error("femnist", writers=3)
 
 

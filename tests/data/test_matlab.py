@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy.io import loadmat, savemat
 
+import tacit
 from tacit.data import load
 from tacit.data.federation import PARTS
-from tacit.data.sets.school import FEATURES
+from tacit.data.sets.school import FEATURES, PERCENTAGES
 from tacit.errors import TacitError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -128,6 +129,27 @@ def test_scaling_of_school(school):
     assert load("school", path=school, scale="pooled").leaks
     scaled = load("school", path=school, target_scale="task")
     assert scaled.target_scale is not None and abs(scaled.train.of(1)[1].mean()) < 1e-6
+
+
+def test_models_of_unit_rows_predict_from_rows_of_the_file(school, tmp_path):
+    made = load("school", path=school, rows="unit")
+    assert made.features == FEATURES
+    method = tacit.FedAvg(lr=0.1, batch=None)
+    settings = {"rounds": 3, "seed": 0, "baselines": False, "personalise": "none"}
+    run = tacit.train(made, method, out=tmp_path / "run", **settings)
+    x, _ = pupils()
+    rows = x[:, : len(FEATURES)].astype(np.float32)
+    names = np.repeat(made.names, SIZES)
+    said = run.predict(rows, names)
+    assert np.allclose(tacit.SavedModels.load(tmp_path / "run").predict(rows, names), said)
+    # Rows are scaled by public constants and then brought to length one, so that a row which is
+    # twice as far from the centre says the same.
+    twice = rows.copy()
+    columns, centres = [FEATURES.index(name) for name in PERCENTAGES], (50, 25)
+    twice[:, columns] = 2 * rows[:, columns] - centres
+    others = [k for k in range(len(FEATURES)) if k not in columns]
+    twice[:, others] *= 2
+    assert np.allclose(run.predict(twice, names), said, atol=1e-5)
 
 
 def test_school_options_that_cannot_be_used(school, monkeypatch):

@@ -95,4 +95,12 @@ def test_unknown_and_twice_are_refused():
         raw.through("curves")
     with pytest.raises(TacitError, match="already"):
         raw.through("strokes").through("strokes")
-    assert list(FEATURES) == ["strokes"]
+    assert list(FEATURES) == ["strokes", "unit"]
+
+
+def test_unit_rows_have_length_one_whatever_their_shape():
+    x = torch.from_numpy(images()[0])
+    x[0] = 0
+    short = represent("unit", x)
+    assert short.shape == x.shape and not short[0].any()
+    torch.testing.assert_close(short[1:].flatten(1).norm(dim=1), torch.ones(len(x) - 1))

@@ -76,7 +76,7 @@ def test_counts_by_schema(tmp_path):
     same(from_table(given, schema=tmp_path / "s.json"), inferred)
     for wrong in (-1, 0.5):
         bad = given | {"falls": np.where(np.arange(60) == 7, wrong, given["falls"])}
-        with pytest.raises(TacitError, match=f"column 'falls': {wrong} is no count"):
+        with pytest.raises(TacitError, match=f"column 'falls': {wrong} is not a count"):
             from_table(bad, schema=tmp_path / "s.json")
 
 
@@ -125,7 +125,11 @@ def test_classes_that_nobody_has_keep_their_output():
     ("target", "changes", "words"),
     [
         ("ill", {"age": (8, "old")}, "row 9, column 'age': 'old' is not a number"),
-        ("ill", {"ill": (8, "maybe")}, r"row 9, column 'ill': 'maybe' is no class .*\(no, yes\)"),
+        (
+            "ill",
+            {"ill": (8, "maybe")},
+            r"row 9, column 'ill': 'maybe' is not a class .*\(no, yes\)",
+        ),
         ("ill", {"ill": (8, None)}, "row 9 has no target in column 'ill'"),
         ("score", {"score": (8, "high")}, "row 9, column 'score': 'high' is not a number"),
         ("score", {"score": (8, None)}, "row 9 has no target in column 'score'"),

@@ -217,9 +217,9 @@ def test_npz_that_cannot_be_used(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"PK\x03\x04 damaged", b"junk", whole[:-30], b""):
         path.write_bytes(damaged)
-        assert "is no .npz file" in message()
+        assert "is not a .npz file" in message()
     with open(path, "wb") as file:
         np.save(file, np.ones(3))
-    assert "is no .npz file" in message()
+    assert "is not a .npz file" in message()
     path.write_bytes(whole.replace(b"NUMPY", b"MUMPY", 1))  # fails the checksum
     assert "cannot be read" in message()

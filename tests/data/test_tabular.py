@@ -266,7 +266,7 @@ def test_files_that_cannot_be_read(tmp_path):
     for name, data, words in [
         ("a.csv.gz", b"not gzip", "cannot be read"),
         ("b.csv.gz", gzip.compress(GOOD.encode())[:-20], "cannot be read"),
-        ("a.parquet", b"not parquet", "no Parquet file"),
+        ("a.parquet", b"not parquet", "not a Parquet file"),
         ("a.xlsx", b"", "expected .csv"),
     ]:
         with pytest.raises(TacitError, match=words) as caught:

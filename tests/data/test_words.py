@@ -189,14 +189,14 @@ def test_wrong_stackoverflow_files(tmp_path):
     assert "holds no stackoverflow_train.h5" in error("stackoverflow", path=tmp_path)
     junk = tmp_path / "stackoverflow.sqlite"
     junk.write_bytes(b"no database at all" * 100)
-    assert "no SQLite file of TFF" in error("stackoverflow", path=junk)
+    assert "not an SQLite file of TFF" in error("stackoverflow", path=junk)
     junk.unlink()
     write_sqlite(junk)
     base = sqlite3.connect(junk)
     base.execute("UPDATE examples SET serialized_example_proto = x'0b'")
     base.commit()
     base.close()
-    assert "is no example with tokens, title, tags" in error("stackoverflow", path=junk)
+    assert "is not an example with tokens, title, tags" in error("stackoverflow", path=junk)
     for options, words in (
         ({"users": 1}, "users is 1"), ({"rows": 0}, "rows is 0"), ({"words": 0}, "words is 0"),
         ({"words": 2**24}, "words is"), ({"length": 1.5}, "length is 1.5"),
@@ -206,7 +206,7 @@ def test_wrong_stackoverflow_files(tmp_path):
     pytest.importorskip("h5py")
     bad = tmp_path / "stackoverflow_train.h5"
     bad.write_bytes(b"no hdf5")
-    assert "is no HDF5 file" in error("stackoverflow", path=bad)
+    assert "is not an HDF5 file" in error("stackoverflow", path=bad)
     write_hdf5(bad)
     import h5py
 

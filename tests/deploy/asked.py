@@ -17,6 +17,7 @@ from tacit.deploy.diary import LOG, Diary
 from tacit.deploy.messages import Reply, Request
 from tacit.deploy.silo import Silo
 from tacit.deploy.terms import Terms, terms_of
+from tacit.experiment.plan import Plan
 from tests.conftest import arrays
 from tests.deploy.direct import Direct, own_of
 
@@ -41,7 +42,7 @@ def agreed(
     method = tacit.FedAvg(clip=0.5) if method is None else method
     settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "server": None, "seed": None}
     settings["privacy"] = None if relaxed else AGREED
-    made = terms_of(federation, method, **(settings | changes))
+    made = terms_of(federation, Plan(method=method, **(settings | changes)))
     planned = {"retries": retries} if retries else {}
     return dataclasses.replace(made, metrics=metrics, **planned)
 
@@ -62,7 +63,7 @@ class Asked:
         asking = Asking(
             terms, self.start["run"], self.start["noise"], Direct([]), place, Diary(None)
         )
-        self.simulation = opened(terms, place, self.start, asking)
+        self.coordination = opened(terms, place, self.start, asking)
         self.run = self.start["run"]
 
     def reopened(self) -> Asked:
@@ -71,8 +72,7 @@ class Asked:
         return self
 
     def request(self, kind="train", round=0, **changes) -> Request:
-        simulation = self.simulation
-        channel = simulation.channel
+        channel = self.coordination.course.channel
         honest = {
             "run": self.run,
             "terms": self.terms.to_json(),
@@ -86,7 +86,7 @@ class Asked:
 
     def board(self, round: int) -> dict[str, torch.Tensor]:
         """A billboard of the right shape, another one in each round."""
-        tensors = self.simulation.board.tensors
+        tensors = self.coordination.rounds.board.tensors
         return {name: value + 0.1 * round for name, value in tensors.items()}
 
     def ask(self, request: Request | None = None, **changes) -> Reply:

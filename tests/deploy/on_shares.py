@@ -71,7 +71,9 @@ class Sharing(Asked):
 
     def job(self, **changes) -> Job:
         """An honest one, with a new name each time."""
-        size = self.simulation.channel.place.size(self.simulation.contribution_size)
+        size = self.coordination.course.channel.place.size(
+            self.coordination.course.contribution_size
+        )
         agreed = {"clients": self.terms.silos, "size": size, "noise": self.start["noise"]}
         return sum_job(len(self.terms.silos), 3, **(agreed | changes))[0]
 

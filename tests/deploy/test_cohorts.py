@@ -13,7 +13,7 @@ import torch
 import tacit
 from tacit.deploy import messages
 from tacit.deploy.servers import sum_job
-from tacit.engine.simulate import Simulation
+from tacit.engine.tasks import Tasks
 from tacit.privacy import Everyone, Release, spent
 from tests.deploy.asked import Asked, agreed, federation_of, vector
 from tests.deploy.direct import personal
@@ -39,13 +39,13 @@ def sampled(federation, method=None, **changes):
 @pytest.fixture
 def trained(monkeypatch):
     """Who has trained, as (round, task)."""
-    real, calls = Simulation.trained, []
+    real, calls = Tasks.trained, []
 
     def counted(self, board, public, cohort):
         calls.append((board.round, int(cohort[0])))
         return real(self, board, public, cohort)
 
-    monkeypatch.setattr(Simulation, "trained", counted)
+    monkeypatch.setattr(Tasks, "trained", counted)
     return calls
 
 
@@ -149,7 +149,7 @@ def test_what_comes_from_outside_the_cohort_is_not_added(federation, tmp_path):
             return dataclasses.replace(reply, tensors={"sent": factor * reply.tensors["sent"]})
 
         done[name], _ = run(terms, federation, tmp_path / name, answered=answered)
-        assert not done[name].simulation.asking.excluded
+        assert not done[name].coordination.asking.excluded
     assert same(board(tmp_path / "as sent"), board(tmp_path / "huge"))
     assert done["as sent"].scores == done["huge"].scores is not None
 
@@ -313,7 +313,7 @@ def test_work_that_fails_is_booked_and_told_alike(asked, monkeypatch):
     def broken(*given):
         raise ValueError("row 17")
 
-    monkeypatch.setattr(Simulation, "trained", broken)
+    monkeypatch.setattr(Tasks, "trained", broken)
     replies = [asked.ask(round=t, nonce="n", takes_part=t == 1) for t in (1, 2)]
     assert replies[0] == replies[1] and replies[0].state == "failed"
     assert asked.booked() == [0, 1, 2]
@@ -335,7 +335,7 @@ def test_a_coordinator_that_changes_its_mind_gets_shares_of_zeros(federation, tm
         sampled(federation, tacit.FedAvg(), seed=None), curator={"servers": 3}
     )
     asked = Asked(terms, federation, tmp_path, servers=servers)
-    size = asked.simulation.contribution_size
+    size = asked.coordination.course.contribution_size
     noise = asked.start["noise"]
     job = sum_job(4, 3, terms.silos, size, noise)[0].to_json()
     for part in (False, True):  # before anything was trained, and booked

@@ -116,7 +116,7 @@ def test_a_silo_that_refuses_or_fails_is_not_excluded(seeded, federation, withou
         return Reply(nonce=request.nonce, state="refused", reason="not today\n2026  I am the log")
 
     done, _ = run(seeded, federation, tmp_path, answered=bad(refuses))
-    assert same(board(tmp_path), without[0]) and not done.simulation.asking.excluded
+    assert same(board(tmp_path), without[0]) and not done.coordination.asking.excluded
     assert "task-1 refused (train, round 1): “not today 2026  I am the log”" in log(tmp_path)
     assert not any(line.startswith("2026  I am") for line in log(tmp_path).splitlines())
 
@@ -134,10 +134,10 @@ def test_a_silo_that_does_not_answer_is_missed_in_the_sum_and_not_in_its_divisor
 
     done, _ = run(terms, federation, tmp_path, answered=answered)
     noise = torch.from_numpy(Randomness(3, 3).normal("noise", 0, 5)) * 2.0
-    start = done.simulation.method.board(done.simulation.model)
+    start = done.coordination.course.method.board(done.coordination.course.model)
     mean = 0.5 * (torch.stack(vectors).sum(0) + noise) / 4  # four silos, of which three answered
-    found = done.simulation.board.tensors
-    expected = done.simulation.method.publish(tacit.methods.Board(start), mean.float())
+    found = done.coordination.rounds.board.tensors
+    expected = done.coordination.course.method.publish(tacit.methods.Board(start), mean.float())
     assert len(vectors) == 3 and torch.allclose(found["model"], expected["model"], atol=1e-6)
     assert "task-1 did not answer in time (train, round 1)" in log(tmp_path)
 
@@ -202,7 +202,7 @@ def test_scores_are_one_more_release_on_every_account(federation, tmp_path):
 
     done, _ = run(terms, federation, tmp_path, answered=answered)
     assert booked(tmp_path) == [0, 1, 2, 3] and done.guarantee.releases == 4
-    noise = done.simulation.asking.noise
+    noise = done.coordination.asking.noise
     delta = done.guarantee.delta
     all_four = spent({Release(terms.sampler(), noise): 4}, delta, "add-remove").epsilon
     three = spent({Release(terms.sampler(), noise): 3}, delta, "add-remove").epsilon
@@ -235,7 +235,7 @@ def test_what_is_published_has_the_promised_noise(seed, tmp_path):
         return reply
 
     done, _ = run(terms, federation, tmp_path, answered=answered)
-    start = done.simulation.method.board(done.simulation.model)["model"]
+    start = done.coordination.course.method.board(done.coordination.course.model)["model"]
     moved = board(tmp_path)["model"].double() - start.double()
     noise = (moved - torch.stack(exact).sum(0)) / (2.0 * 0.5 / 3)
     assert len(noise) == 401 and noise.unique().numel() == 401

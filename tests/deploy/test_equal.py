@@ -12,6 +12,7 @@ from tacit.deploy.conduct import conduct
 from tacit.deploy.personal import keep_personal
 from tacit.deploy.terms import terms_of
 from tacit.engine.progress import silent
+from tacit.experiment.plan import Plan
 from tacit.methods import METHODS
 from tacit.report.silo import page
 from tests.deploy.direct import Direct, personal, silos_of
@@ -29,11 +30,8 @@ SETTINGS = {
 def across(federation, method, folder, **settings):
     """The same run by `train` and across silos: both sets of personal models, and the run."""
     model = "mlp" if isinstance(method, tacit.FedRep) else "linear"
-    terms = terms_of(
-        federation, method, model=model, server=settings.get("server"),
-        rounds=settings["rounds"], cohort=settings.get("cohort", 1.0),
-        privacy=settings.get("privacy"), seed=settings["seed"],
-    )  # fmt: skip
+    plan = Plan(method=method, model=model, **({"cohort": 1.0} | settings))
+    terms = terms_of(federation, plan)
     alike = {"model": model, "personalise": "none", "baselines": False}
     run = tacit.train(federation, method, **alike, **settings)
     silos = silos_of(federation, terms, folder)
@@ -78,10 +76,7 @@ def test_a_silo_knows_its_own_effects_as_the_simulation_does(make_federation, tm
     federation = make_federation(tasks=4)
     settings = dict(rounds=2, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8)
     method = METHODS["mixed"]()
-    terms = terms_of(
-        federation, method, model="linear", server=None, rounds=2, cohort=0.8,
-        privacy=settings["privacy"], seed=3,
-    )  # fmt: skip
+    terms = terms_of(federation, Plan(method=method, **settings))
     run = tacit.train(federation, method, personalise="none", baselines=False, **settings)
     silos = silos_of(federation, terms, tmp_path)
     conduct(terms, tmp_path / "coordinator", Direct(silos))

@@ -241,7 +241,7 @@ def exchanging(tmp_path):
 
 
 def test_an_answer_for_a_round_that_was_not_trained_is_refused(exchanging):
-    answer = {"answer": torch.zeros(1, exchanging.simulation.contribution_size)}
+    answer = {"answer": torch.zeros(1, exchanging.coordination.course.contribution_size)}
     exchanging.sees_refused("nothing was sent in round 1", kind="receive", tensors=answer)
     vector(exchanging.ask(round=0))
     exchanging.sees_refused("nothing was sent in round 2", kind="receive", round=1, tensors=answer)
@@ -250,7 +250,7 @@ def test_an_answer_for_a_round_that_was_not_trained_is_refused(exchanging):
 @pytest.mark.parametrize("what", ["shape", "type", "nan", "name", "nothing"])
 def test_an_answer_that_is_none_is_refused(what, exchanging):
     vector(exchanging.ask(round=0))
-    right = torch.zeros(1, exchanging.simulation.contribution_size)
+    right = torch.zeros(1, exchanging.coordination.course.contribution_size)
     answers = {
         "shape": {"answer": right[:, 1:]}, "type": {"answer": right.double()},
         "nan": {"answer": right * torch.nan}, "name": {"x": right}, "nothing": {},
@@ -318,7 +318,9 @@ def test_a_silo_contributes_in_its_own_turns_and_in_no_others(federation, tmp_pa
     turns = []
     for task in range(3):
         asked = Asked(terms, federation, tmp_path, task=task)
-        mine = [round for round in range(7) if task in asked.simulation.channel.cohort(round)]
+        mine = [
+            round for round in range(7) if task in asked.coordination.course.channel.cohort(round)
+        ]
         for round in range(6):
             if round in mine:
                 assert asked.ask(round=round).state == "done"

@@ -87,7 +87,7 @@ def test_a_server_that_dies_once_costs_nobody_anything(tmp_path, monkeypatch):
     privacy = tacit.Privacy(epsilon=2.0)
     trial = Trial(tmp_path, monkeypatch, before=failing(1), privacy=privacy)
     done = trial.conduct()
-    assert done.simulation.board.round == ROUNDS and not done.simulation.stopped
+    assert done.coordination.rounds.board.round == ROUNDS and not done.coordination.rounds.stopped
     assert trial.released == list(range(ROUNDS))
     assert all(trial.booked(task) == list(range(ROUNDS)) for task in range(3))
     handed = [job.id for job, _ in trial.ways[0].handed]
@@ -102,7 +102,7 @@ def test_a_server_that_stays_away_stops_the_run_which_goes_on_for_free(tmp_path,
     with pytest.raises(TacitError, match="start the coordinator again, which costs nothing"):
         trial.conduct()
     assert trial.released == [0]
-    assert trial.conduct().simulation.board.round == ROUNDS
+    assert trial.conduct().coordination.rounds.board.round == ROUNDS
     assert trial.released == list(range(ROUNDS))
     assert all(trial.booked(task) == list(range(ROUNDS)) for task in range(3))
 
@@ -142,7 +142,7 @@ def test_a_coordinator_that_dies_before_it_publishes_releases_no_second_sum(tmp_
         with pytest.raises(KeyboardInterrupt):
             trial.conduct()
     done = trial.conduct()
-    assert done.simulation.board.round == ROUNDS and not done.simulation.stopped
+    assert done.coordination.rounds.board.round == ROUNDS and not done.coordination.rounds.stopped
     assert trial.released == list(range(ROUNDS))
 
 
@@ -150,7 +150,7 @@ def test_a_silo_that_never_hands_in_shares_is_left_out_and_exhausts_nobody(tmp_p
     privacy = tacit.Privacy(epsilon=2.0)
     trial = Trial(tmp_path, monkeypatch, asked=absent(1), privacy=privacy)
     done = trial.conduct()
-    assert done.simulation.board.round == ROUNDS and not done.simulation.stopped
+    assert done.coordination.rounds.board.round == ROUNDS and not done.coordination.rounds.stopped
     assert trial.released == [1, 2, 3, 4]  # it spoiled the first round, and no other
     assert all(trial.booked(task) == list(range(ROUNDS)) for task in (0, 2))
     assert "task-1 stayed away, so round 1 released nothing" in trial.log
@@ -179,8 +179,8 @@ def test_an_agreed_retry_saves_the_round_that_a_silo_spoiled(tmp_path, monkeypat
 def test_a_run_of_one_round_that_is_lost_ends_with_a_sentence(tmp_path, monkeypatch):
     trial = Trial(tmp_path, monkeypatch, asked=absent(1), rounds=1)
     done = trial.conduct()
-    assert "task-1 stayed away" in done.simulation.stopped
-    assert "agree on retries" in done.simulation.stopped
+    assert "task-1 stayed away" in done.coordination.rounds.stopped
+    assert "agree on retries" in done.coordination.rounds.stopped
     assert not done.guarantee.releases
 
 
@@ -208,9 +208,11 @@ def test_a_sum_that_a_silo_spoiled_is_not_published(tmp_path, monkeypatch):
     monkeypatch.setattr(trial.ways[1], "take_part", far_too_much)
     monkeypatch.setattr(SumJob, "upload", _unchecked(SumJob.upload))
     done = trial.conduct()
-    assert done.simulation.board.round == ROUNDS
+    assert done.coordination.rounds.board.round == ROUNDS
     assert trial.log.count("the sum is longer than what 3 clients of the agreed length") == 3
-    assert all(float(value.abs().max()) < 10 for value in done.simulation.board.tensors.values())
+    assert all(
+        float(value.abs().max()) < 10 for value in done.coordination.rounds.board.tensors.values()
+    )
 
 
 def _unchecked(upload):
@@ -239,5 +241,5 @@ def test_on_the_exchange_a_round_is_handed_in_once(tmp_path):
 
 
 def exchanged(silo, curator):
-    simulation = silo.simulation
-    return OnShares(simulation.method, curator, simulation.model, simulation.contribution_size).job
+    course = silo.coordination.course
+    return OnShares(course.method, curator, course.model, course.contribution_size).job

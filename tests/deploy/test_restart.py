@@ -132,7 +132,10 @@ def test_another_sum_with_the_same_noise_never_passes_the_agreed_epsilon(
         with pytest.raises(Stop):
             run(terms, federation, tmp_path, answered=late_in(2))
     done, _ = run(terms, federation, tmp_path)
-    assert booked(tmp_path) == [0, 1, 2] and "would pass the budget" in done.simulation.stopped
+    assert (
+        booked(tmp_path) == [0, 1, 2]
+        and "would pass the budget" in done.coordination.rounds.stopped
+    )
     assert done.guarantee.epsilon <= 3.0 and len(done.finished) == 4
 
 
@@ -143,7 +146,10 @@ def test_a_lost_round_never_passes_the_agreed_epsilon(federation, tmp_path, monk
         with pytest.raises(Stop):
             run(terms, federation, tmp_path)
     done, _ = run(terms, federation, tmp_path)
-    assert booked(tmp_path) == [0, 1, 1] and "would pass the budget" in done.simulation.stopped
+    assert (
+        booked(tmp_path) == [0, 1, 1]
+        and "would pass the budget" in done.coordination.rounds.stopped
+    )
     assert done.guarantee.epsilon <= 3.0 and len(done.finished) == 4
 
 

@@ -15,7 +15,8 @@ from tacit.deploy.messages import Reply, Request
 from tacit.deploy.servers import ToServers
 from tacit.deploy.silo import Silo
 from tacit.deploy.terms import terms_of
-from tacit.engine.simulate import Simulation
+from tacit.engine.tasks import Tasks
+from tacit.experiment.plan import Plan
 from tacit.secure.net.local import LocalServers
 from tests.deploy.direct import Direct, own_of, personal
 from tests.exchange.federations import headed
@@ -52,17 +53,14 @@ def secure(running, **settings):
 
 def run(federation, method, servers, folder, *, asking=AtOnce, curator=None, **settings):
     curator = curator or secure(servers)
-    terms = terms_of(
-        federation,
-        method,
-        model="linear",
+    plan = Plan(
+        method=method,
         rounds=settings.pop("rounds"),
         cohort=settings.pop("cohort", 1.0),
         privacy=settings.pop("privacy", None),
-        server=None,
-        seed=None,
         curator=curator,
     )
+    terms = terms_of(federation, plan)
     silos = []
     for task, name in enumerate(terms.silos):
         place = folder / name
@@ -106,11 +104,11 @@ def test_sums_go_as_shares_and_only_noisy_sums_come_back(servers, make_federatio
         method,
         rounds=2,
         privacy=tacit.Privacy(noise=0.0),
-        seed=done.simulation.randomness.run_key,
+        seed=done.coordination.course.randomness.run_key,
         personalise="none",
         baselines=False,
     )
-    board = done.simulation.board.tensors
+    board = done.coordination.rounds.board.tensors
     for name, value in plain.simulation.board.tensors.items():
         assert torch.allclose(board[name], value, atol=0.02)
     log = (silos[0].folder / "log.txt").read_text()
@@ -140,9 +138,9 @@ def test_silos_outside_the_cohort_train_and_book_and_share_zeros(
         shared.append((self.name, bool(secret.any())))
         return hand_over(self, job, secret)
 
-    work, hand_over = Simulation.trained, ToServers.take_part
+    work, hand_over = Tasks.trained, ToServers.take_part
     monkeypatch.setattr(tacit.privacy.Poisson, "draw", draw)
-    monkeypatch.setattr(Simulation, "trained", counted)
+    monkeypatch.setattr(Tasks, "trained", counted)
     monkeypatch.setattr(ToServers, "take_part", told)
     _, silos, _ = run(
         federation, tacit.FedAvg(lr=0.2), servers, tmp_path, asking=Drawn, rounds=rounds,
@@ -166,7 +164,7 @@ def test_fedmtl_on_shares_ends_like_the_plain_curator(servers, tmp_path):
     method = tacit.FedMTL(min_peers=1)
     curator = secure(servers, trust="replicated")
     _, silos, done = run(federation, method, servers, tmp_path, curator=curator, rounds=2)
-    key = done.simulation.randomness.run_key
+    key = done.coordination.course.randomness.run_key
     plain = tacit.train(
         federation, method, rounds=2, seed=key, personalise="none", baselines=False
     ).models(torch.arange(len(federation)))[0]
@@ -199,7 +197,7 @@ def test_a_silo_that_fails_in_the_middle_is_left_out_and_the_run_goes_on(
     _, silos, done = run(
         federation, tacit.PMTL(), servers, tmp_path, asking=Failing, rounds=2, privacy=privacy
     )
-    assert done.simulation.board.round == 2
+    assert done.coordination.rounds.board.round == 2
     assert done.guarantee.releases == 1  # the first round released nothing
     assert [booked(silo) for silo in silos] == [2, 2, 2, 2]  # asked twice in it, and paid once
     assert "task-1 did not hand in its shares" in (tmp_path / "coordinator/log.txt").read_text()
@@ -229,7 +227,7 @@ def test_a_server_that_is_killed_and_started_again_costs_nothing(
         rounds=3,
         privacy=tacit.Privacy(noise=1.0),
     )
-    assert killed and done.simulation.board.round == 3
+    assert killed and done.coordination.rounds.board.round == 3
     assert done.guarantee.releases == 3
     assert [booked(silo) for silo in silos] == [3, 3, 3, 3]
 
@@ -247,7 +245,7 @@ def test_on_the_exchange_a_round_without_a_silo_is_not_answered(servers, tmp_pat
         curator=curator,
         rounds=2,
     )
-    assert done.simulation.board.round == 2
+    assert done.coordination.rounds.board.round == 2
     log = (silos[0].folder / "log.txt").read_text()
     assert log.count("its answer taken") == 1 and "shares of round 2" in log.splitlines()[-2]
     coordinator = (tmp_path / "coordinator/log.txt").read_text()

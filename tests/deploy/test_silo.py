@@ -10,8 +10,8 @@ import tacit
 from tacit.deploy import silo as silo_module
 from tacit.deploy import work as work_module
 from tacit.deploy.silo import FAILED
-from tacit.engine.simulate import Simulation
 from tacit.engine.store import Store
+from tacit.engine.tasks import Tasks
 from tests.deploy.asked import Asked, agreed, federation_of, vector
 from tests.exchange.federations import headed
 
@@ -104,7 +104,7 @@ def secret(*given, **more):
 def test_what_goes_wrong_inside_stays_inside(kind, federation, tmp_path, monkeypatch):
     asked = Asked(agreed(federation, tacit.FedRep(), model="mlp"), federation, tmp_path)
     asked.ask(round=0)
-    monkeypatch.setattr(Simulation, "trained", secret)
+    monkeypatch.setattr(Tasks, "trained", secret)
     monkeypatch.setattr(Store, "settle", secret)
     reply = asked.ask(kind=kind, round=1)
     assert (reply.state, reply.reason, dict(reply.tensors)) == ("failed", FAILED, {})
@@ -123,7 +123,7 @@ def test_a_contribution_that_is_not_finite_counts_as_zero(asked, monkeypatch):
     def trained(self, board, public, cohort):
         yield cohort, {}, torch.full((1, 5), torch.nan)
 
-    monkeypatch.setattr(Simulation, "trained", trained)
+    monkeypatch.setattr(Tasks, "trained", trained)
     monkeypatch.setattr(Store, "put", lambda self, tasks, states: None)
     assert not vector(asked.ask()).any()
 

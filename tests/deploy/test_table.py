@@ -161,7 +161,7 @@ def test_labels_that_a_silo_does_not_hold_are_missing_and_never_read(tmp_path):
         y = own_rows(terms, "north", save(table, tmp_path / "a.csv")).parts["train"][1]
         assert y.shape == (11, 2) and y[:, 1].isnan().all() and not y[:, 0].isnan().any()
     assert check(terms, "south", save(broken, tmp_path / "a.csv")).problems == (
-        "column 'z' is no number in 17 rows, first 'nonsense' in row 1 (line 2 of a.csv): "
+        "column 'z' is not a number in 17 rows, first 'nonsense' in row 1 (line 2 of a.csv): "
         "correct it",
     )
 
@@ -181,7 +181,7 @@ def test_classes_are_coded_in_the_agreed_order_and_numbers_are_the_same_however_
 GOOD = {"age": "50", "sex": "1", "cp": "none", "chol": "", "fbs": "NA", "ecg": "?", "y": "yes"}
 PROBLEMS = [
     ({1: {"age": "old"}, 3: {"age": "x"}},
-     "column 'age' is no number in 2 rows, first 'old' in row 2 (line 3 of a.csv): correct it"),
+     "column 'age' is not a number in 2 rows, first 'old' in row 2 (line 3 of a.csv): correct it"),
     ({2: {"age": "130"}, 3: {"age": "-1"}},
      "column 'age' is outside 0 to 120 in 2 rows, first '130' in row 3 (line 4 of a.csv): correct "
      "it, or agree on another range with all silos"),
@@ -190,16 +190,16 @@ PROBLEMS = [
      "column 'age' is empty in 1 row, first in row 1 (line 2 of a.csv): fill it in, or agree on "
      "gaps with all silos"),
     ({4: {"sex": "2"}}, "column 'sex' is neither 0 nor 1 in 1 row, first '2' in row 5 (line 6 of"),
-    ({4: {"sex": "f"}}, "column 'sex' is no number in 1 row, first 'f' in row 5 (line 6 of a.csv)"),
+    ({4: {"sex": "f"}}, "column 'sex' is not a number in 1 row, first 'f' in row 5 (line 6 of"),
     ({4: {"fbs": "0.5"}}, "column 'fbs' is neither 0 nor 1 in 1 row, first '0.5' in row 5"),
     ({1: {"cp": "None"}, 5: {"cp": "x"}},
-     "column 'cp' is no agreed category in 2 rows, first 'None' in row 2 (line 3 of a.csv): write "
-     "one of 'atypical', 'none', 'typical', or agree on another list with all silos"),
+     "column 'cp' is not an agreed category in 2 rows, first 'None' in row 2 (line 3 of a.csv): "
+     "write one of 'atypical', 'none', 'typical', or agree on another list with all silos"),
     ({1: {"cp": ""}}, "column 'cp' is empty in 1 row, first in row 2 (line 3 of a.csv)"),
-    ({1: {"cp": "(missing)"}}, "column 'cp' is no agreed category in 1 row, first '(missing)'"),
+    ({1: {"cp": "(missing)"}}, "column 'cp' is not an agreed category in 1 row, first '(missing)'"),
     ({1: {"y": "maybe"}},
-     "column 'y' is no agreed class in 1 row, first 'maybe' in row 2 (line 3 of a.csv): write one "
-     "of 'no', 'yes', or agree on another list with all silos"),
+     "column 'y' is not an agreed class in 1 row, first 'maybe' in row 2 (line 3 of a.csv): "
+     "write one of 'no', 'yes', or agree on another list with all silos"),
     ({1: {"y": ""}, 2: {"y": "?"}},
      "column 'y' is empty in 2 rows, first in row 2 (line 3 of a.csv): fill it in, or remove the"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import tacit
-from tacit.engine import simulate
+from tacit.engine import rounds
 from tacit.privacy import accounting
 
 # A run imports these when it needs them. Here they are in memory before processes are forked, so
@@ -33,7 +33,7 @@ def federation() -> tacit.Federation:
 
 def run(folder: str, store: str, seed: int | None, save_every: float) -> None:
     """Start the run in this folder, or go on with it."""
-    simulate.SAVE_EVERY_SECONDS = save_every
+    rounds.SAVE_EVERY_SECONDS = save_every
     accounting._interval = lambda *given: 1e-2  # how much ε is, is no matter here
     tacit.train(
         federation(),

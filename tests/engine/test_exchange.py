@@ -12,7 +12,7 @@ from torch import nn
 
 import tacit
 from tacit import MOCHA, Attendance, FedAMP, FedAvg, FedFomo, FedMTL, Local, Privacy, TacitError
-from tacit.engine import simulate
+from tacit.engine import course, rounds
 from tacit.engine.exchange import Exchange
 from tacit.methods.fedmtl import VARIANTS
 from tacit.randomness import Randomness
@@ -33,7 +33,7 @@ every_method = pytest.mark.parametrize("method", METHODS, ids=NAMES)
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 def quick(federation, method, **given):
@@ -76,14 +76,14 @@ def test_only_the_cohort_trains_and_only_the_cohort_is_mixed(make_federation):
     for k, model in enumerate(personal(run)):
         wanted = mean if k in drawn else run.simulation.model.start
         assert torch.allclose(model, wanted, atol=1e-6)
-    record = run.simulation.record
+    record = run.simulation.exchange.record
     assert record.answered.tolist() == [float(k in drawn) for k in range(12)]
 
 
 @every_method
 def test_part_of_the_tasks_in_each_round_leaves_finite_models(make_federation, method):
     run = quick(make_federation(tasks=9), method, rounds=6, cohort=0.5)
-    found, record = personal(run), run.simulation.record
+    found, record = personal(run), run.simulation.exchange.record
     assert found.isfinite().all() and run.simulation.channel.dropped == 0
     drawn = [run.simulation.channel.cohort(r).tolist() for r in range(6)]
     assert record.answered.tolist() == [sum(k in c for c in drawn) for k in range(9)]
@@ -100,7 +100,7 @@ def test_a_client_that_joins_later_holds_the_start_and_nobody_hears_of_it(make_f
     before = quick(without_last(federation), method, rounds=2)
     assert torch.equal(personal(run)[5], run.simulation.model.start)
     assert torch.allclose(personal(run)[:5], personal(before), atol=1e-6)
-    assert run.simulation.record.answered.tolist() == [2.0] * 5 + [0.0]
+    assert run.simulation.exchange.record.answered.tolist() == [2.0] * 5 + [0.0]
 
 
 def test_a_client_that_joined_takes_part(make_federation):
@@ -108,7 +108,7 @@ def test_a_client_that_joined_takes_part(make_federation):
     run = quick(federation, EVERYONE, rounds=3, attendance=Attendance(joins={"task-1": 2}))
     found = personal(run)
     assert torch.allclose(found, found[0].expand_as(found), atol=1e-6)  # all have the one mean
-    assert run.simulation.record.answered.tolist() == [3, 1, 3, 3]
+    assert run.simulation.exchange.record.answered.tolist() == [3, 1, 3, 3]
     never = quick(federation, EVERYONE, rounds=3, attendance=Attendance(joins={"task-1": 9}))
     assert torch.equal(personal(never)[1], never.simulation.model.start)
     assert not torch.allclose(personal(never)[0], found[0], atol=1e-4)
@@ -124,8 +124,8 @@ def test_where_everybody_is_lost_everybody_trains_alone(make_federation, method)
     run = quick(federation, method, attendance=Attendance(lost=1.0))
     alone = quick(federation, Local(**SGD))
     assert torch.allclose(personal(run), personal(alone), atol=1e-6)
-    assert (run.simulation.record.answered == 0).all()
-    assert (run.simulation.record.weights == 0).all()
+    assert (run.simulation.exchange.record.answered == 0).all()
+    assert (run.simulation.exchange.record.weights == 0).all()
 
 
 def test_a_lost_client_keeps_what_it_trained_and_is_in_nobodys_answer(make_federation):
@@ -170,7 +170,7 @@ def test_a_model_that_broke_down_is_not_accepted_and_counted(make_federation, me
     assert run.metrics["dropped_contributions"] == 3
     assert found[:5].isfinite().all()
     assert torch.allclose(found[:5], personal(quick(without_last(federation), method)), atol=1e-6)
-    assert run.simulation.record.answered.tolist() == [3.0] * 5 + [0.0]
+    assert run.simulation.exchange.record.answered.tolist() == [3.0] * 5 + [0.0]
 
 
 @every_method
@@ -205,16 +205,16 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch, metho
     together = finished()
     monkeypatch.setattr("tacit.local.chunks.CPU_CHUNK_BYTES", 1)  # one task at a time
     apart = finished()
-    assert apart.simulation.slots(6, ragged=False) == 1
+    assert apart.simulation.tasks.slots(6, ragged=False) == 1
     assert torch.allclose(personal(apart), personal(together), atol=1e-5)
-    assert torch.allclose(apart.simulation.record.weights, together.simulation.record.weights,
-                          atol=1e-5)  # fmt: skip
+    weights = [run.simulation.exchange.record.weights for run in (apart, together)]
+    assert torch.allclose(*weights, atol=1e-5)
 
 
 def test_tracing_changes_nothing(monkeypatch):
     federation, method = headed(), FedMTL(lr=0.1, local_steps=1, batch=6, min_peers=1)
     plain = personal(quick(federation, method, rounds=2))
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 64)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 64)
     assert torch.allclose(personal(quick(federation, method, rounds=2)), plain, atol=1e-6)
 
 
@@ -254,19 +254,19 @@ def test_heads_that_a_task_does_not_hold_stay_as_everybody_began(method):
 
 def test_the_record_says_who_was_given_away(make_federation):
     federation = make_federation(tasks=5)
-    fomo = quick(federation, FedFomo(**SGD, peers=2)).simulation.record
+    fomo = quick(federation, FedFomo(**SGD, peers=2)).simulation.exchange.record
     assert fomo.revealed.sum(dim=1).tolist() == [6.0] * 5 and (fomo.revealed.diagonal() == 0).all()
-    careful = quick(federation, EVERYONE).simulation.record
+    careful = quick(federation, EVERYONE).simulation.exchange.record
     assert (careful.revealed == 0).all() and (careful.kept == 0).all()
     sizes = federation.train.counts.float()
     assert torch.allclose(careful.weights, (sizes / sizes.sum()).expand(5, 5))
-    alone = quick(federation, FedMTL(**SGD, shared="own", heads="own")).simulation.record
+    alone = quick(federation, FedMTL(**SGD, shared="own", heads="own")).simulation.exchange.record
     assert alone.kept.tolist() == [3.0] * 5 and torch.equal(alone.weights, torch.eye(5))
     assert (alone.similarity.diagonal() == 1).all()
     pair = quick(make_federation(tasks=2), FedMTL(**SGD, **VARIANTS["G"], min_peers=1))
-    assert pair.simulation.record.revealed.tolist() == [[0, 3], [3, 0]]
+    assert pair.simulation.exchange.record.revealed.tolist() == [[0, 3], [3, 0]]
     guarded = quick(make_federation(tasks=2), EVERYONE)
-    assert guarded.simulation.record.kept.tolist() == [3, 3]
+    assert guarded.simulation.exchange.record.kept.tolist() == [3, 3]
     assert torch.allclose(
         personal(guarded), personal(quick(make_federation(tasks=2), Local(**SGD))), atol=1e-6
     )
@@ -287,27 +287,30 @@ def test_a_run_that_was_stopped_ends_where_it_would_have(
         "store": store,
     }  # fmt: skip
     whole = quick(federation, method, out=tmp_path / "whole", **settings)
-    step = Exchange._round
+    step = Exchange.round
 
-    def stops(self, board):
+    def stops(self, board, draw):
         if board.round == 3:
             raise Stop
-        return step(self, board)
+        return step(self, board, draw)
 
-    monkeypatch.setattr(simulate, "SAVE_EVERY_SECONDS", -1.0)
-    monkeypatch.setattr(Exchange, "_round", stops)
+    monkeypatch.setattr(rounds, "SAVE_EVERY_SECONDS", -1.0)
+    monkeypatch.setattr(Exchange, "round", stops)
     folder = tmp_path / "stopped"
     with pytest.raises(Stop):
         quick(federation, method, out=folder, **settings)
-    monkeypatch.setattr(Exchange, "_round", step)
+    monkeypatch.setattr(Exchange, "round", step)
     again = quick(federation, method, out=folder, resume=True, **settings)
     assert torch.equal(personal(again), personal(whole))
-    one, other = again.simulation, whole.simulation
+    one, other = again.simulation.exchange, whole.simulation.exchange
     assert one.memory.keys() == other.memory.keys()
     assert all(torch.equal(one.memory[name], other.memory[name]) for name in one.memory)
     for name, value in vars(one.record).items():
         assert torch.equal(value.nan_to_num(-7), vars(other.record)[name].nan_to_num(-7)), name
-    assert again.curve == whole.curve and one.channel.dropped == other.channel.dropped
+    assert (
+        again.curve == whole.curve
+        and again.metrics["dropped_contributions"] == whole.metrics["dropped_contributions"]
+    )
     first, second = (
         json.loads((path / "result.json").read_text()) for path in (folder, tmp_path / "whole")
     )

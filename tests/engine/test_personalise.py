@@ -56,15 +56,15 @@ def test_a_task_ends_with_the_same_model_whoever_else_is_there(make_federation, 
     """Only through the billboard: with that fixed, other tasks' rows change nothing."""
     federation = make_federation(kind="binary")
     simulation = run(federation, personalise="none").simulation
-    before = personalise(simulation, mode, silent, alone=False)
+    before = personalise(simulation.tasks, mode, silent, alone=False)
     first = int(federation.train.offsets[1])
     x = federation.train.x.clone()
     x[first:] += 3.0  # everyone's rows but the first task's
     other = tacit.data.federation.Rows(x, federation.train.y, federation.train.offsets)
     import dataclasses
 
-    simulation.federation = dataclasses.replace(federation, train=other)
-    after = personalise(simulation, mode, silent, alone=False)
+    simulation.tasks.federation = dataclasses.replace(federation, train=other)
+    after = personalise(simulation.tasks, mode, silent, alone=False)
     assert torch.equal(before.models(torch.tensor([0]))[0], after.models(torch.tensor([0]))[0])
     assert not torch.equal(before.models(torch.tensor([5]))[0], after.models(torch.tensor([5]))[0])
 
@@ -72,9 +72,9 @@ def test_a_task_ends_with_the_same_model_whoever_else_is_there(make_federation, 
 @pytest.mark.slow
 def test_chunks_change_nothing(make_federation):
     simulation = run(make_federation(kind="binary"), PMTL(batch=6), personalise="none").simulation
-    whole = personalise(simulation, "best", silent, alone=True)
-    simulation._at_most = 1
-    pieces = personalise(simulation, "best", silent, alone=True)
+    whole = personalise(simulation.tasks, "best", silent, alone=True)
+    simulation.tasks._at_most = 1
+    pieces = personalise(simulation.tasks, "best", silent, alone=True)
     every = torch.arange(12)
     assert whole.chosen == pieces.chosen
     assert torch.allclose(whole.models(every)[0], pieces.models(every)[0], atol=1e-5)
@@ -178,7 +178,7 @@ def test_rows_are_judged_by_models_that_have_not_seen_them(make_federation):
     """Labels at random: training alone must look as bad as it is, not as good as its memory."""
     federation = make_federation(tasks=8, features=40, kind="binary", seed=5)
     simulation = run(federation, Local(lr=1.0, batch=None), personalise="none").simulation
-    bench = Bench(simulation, [ALONE])
+    bench = Bench(simulation.tasks, [ALONE])
     unseen, seen = [], []
     for span in bench.spans(torch.arange(8)):
         candidates, losses, rows = bench.cross_validated(span, [ALONE])

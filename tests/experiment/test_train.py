@@ -71,7 +71,7 @@ def test_tasks_outside_the_cohort_are_not_touched(make_federation):
     federation = make_federation(tasks=30)
     run = quick(federation, rounds=1, cohort=0.2)
     drawn = run.simulation.channel.cohort(0)
-    rows = run.simulation.store._rows
+    rows = run.simulation.tasks.store._rows
     touched = rows[:, 0].nonzero().flatten().tolist()
     assert 0 < len(drawn) < 30
     assert touched == drawn.tolist()

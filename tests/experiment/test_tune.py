@@ -43,12 +43,12 @@ def scripted(monkeypatch):
     """Four runs, whose noisy scores are as told; returns what was run."""
     ran = []
 
-    def remember(federation, method, **settings):
-        ran.append((method, settings))
-        return original(federation, method, **settings)
+    def remember(plan, federation, **more):
+        ran.append(plan)
+        return original(plan, federation, **more)
 
-    original = module.train
-    monkeypatch.setattr(module, "train", remember)
+    original = module.carry_out
+    monkeypatch.setattr(module, "carry_out", remember)
     monkeypatch.setattr(module, "number_of_runs", lambda mean, randomness: 4)
     scores = iter([0.2, 0.7, 0.7, 0.1])
     monkeypatch.setattr(module, "noisy_score", lambda simulation, release: next(scores))
@@ -97,23 +97,22 @@ def test_the_run_with_the_best_noisy_score_wins_and_nothing_else_is_left(
     folder = tmp_path / "run"
     run = quick(make_federation(), out=folder)
     assert len(scripted) == 4
-    assert run.simulation.method == scripted[1][0]  # the first of two equals
+    assert run.simulation.method == scripted[1].method  # the first of two equals
     assert run.config["tuning"]["score"] == 0.7
-    assert len({method.clip for method, _ in scripted}) == 4
+    assert len({plan.method.clip for plan in scripted}) == 4
     written = "".join(p.read_text() for p in folder.rglob("*.json*"))
-    for method, _ in (scripted[0], scripted[2], scripted[3]):
-        assert str(method.clip) not in written
+    for plan in (scripted[0], scripted[2], scripted[3]):
+        assert str(plan.method.clip) not in written
     assert run.timing["seconds"] < 60
-    assert not {"out", "store"} & scripted[0][1].keys()
+    assert (scripted[0].out, scripted[0].store) == (None, "memory")
 
 
 def test_all_runs_share_what_costs(make_federation, scripted):
     quick(make_federation(), cohort=0.5)
-    shared = [(s["privacy"], s["rounds"], s["cohort"]) for _, s in scripted]
+    methods = [dataclasses.replace(p.method, **dict.fromkeys(SEARCH, 1.0)) for p in scripted]
+    shared = [p.but(method=m, seed=0) for p, m in zip(scripted, methods, strict=True)]
     assert len(set(shared)) == 1
-    assert len({s["seed"] for _, s in scripted}) == 4
-    same = {dataclasses.replace(m, **dict.fromkeys(SEARCH, 1.0)) for m, _ in scripted}
-    assert len(same) == 1
+    assert len({plan.seed for plan in scripted}) == 4
 
 
 def test_it_is_paid_for_before_the_first_run(make_federation, tmp_path, monkeypatch):
@@ -125,7 +124,7 @@ def test_it_is_paid_for_before_the_first_run(make_federation, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "train", crash)
+        patch.setattr(module, "carry_out", crash)
         with pytest.raises(KeyboardInterrupt):
             quick(federation, out=folder, seed=None)
     assert len(seen) == 1

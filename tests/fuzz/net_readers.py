@@ -21,7 +21,7 @@ from tacit.secure.jobs.job import Job
 from tacit.secure.jobs.kinds import JOBS, job_from_json
 from tacit.secure.jobs.summing import SumJob
 from tacit.secure.net.addresses import Addresses
-from tacit.secure.net.channel import HEADER, MAGIC, NO_JOB, Channel
+from tacit.secure.net.channel import HEADER, MAGIC, NO_JOB, Connection
 from tacit.secure.net.links import PartyError
 from tacit.secure.net.remote import _Round
 from tests.deploy.asked import Asked, agreed, federation_of
@@ -129,7 +129,7 @@ def frames(folder: Path) -> Iterator[Reader]:
             sender = threading.Thread(target=_sent, args=(near, content))
             sender.start()
             try:
-                channel = Channel(far, "ann")
+                channel = Connection(far, "ann")
                 channel.read_json("hello", 2.0, 1 << 14)
                 channel.read_into("share", memoryview(bytearray(1000)), 2.0)
             finally:

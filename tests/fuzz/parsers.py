@@ -201,7 +201,7 @@ def checkpoint(folder: Path) -> Parser:
         path.write_bytes(content[1:])
         found = confirmed_ledger(folder)
         simulation.channel.ledger = found
-        simulation.store = Store(TASKS, state, folder=place)
+        simulation.rounds.store = Store(TASKS, state, folder=place)
         simulation.resume()
         assert len(found) >= mark["entries"], "fewer releases than were made"
 

@@ -156,7 +156,9 @@ def steps_view(
     cohort = torch.tensor(members, device=simulation.device)
     for board in boards:
         round = board.round
-        for chunk, states, sent in simulation.trained(board, simulation._public(board), cohort):
+        for chunk, states, sent in simulation.tasks.trained(
+            board, simulation.course.public(board), cohort
+        ):
             bounded = Bounded.of(sent, 0.5, simulation.channel.moments)
             # Another shape may give other last bits; whether it does depends on the processor.
             shape = (len(chunk.filled), chunk.width)
@@ -166,20 +168,20 @@ def steps_view(
                 yield names[task], f"clipped in round {round}", bounded.scale[place]
                 for part, value in states.items():
                     yield names[task], f"state {part} after round {round}", value[place]
-            simulation.store.put(chunk.tasks, states)
-        simulation.store.settle(board, {"curve": [], "dropped": 0, "clip": None}, save=True)
+            simulation.tasks.store.put(chunk.tasks, states)
+        simulation.tasks.store.settle(board, {"curve": [], "dropped": 0, "clip": None}, save=True)
     if simulation.method.settles:
-        public = simulation._public(boards[-1])
+        public = simulation.course.public(boards[-1])
         everyone = torch.arange(len(federation), device=simulation.device)
-        for tasks, states in simulation.settled(public, everyone):
+        for tasks, states in simulation.tasks.settled(public, everyone):
             for place, task in enumerate(tasks.tolist()):
                 yield names[task], "last step", states["w"][place]
 
 
 def last_view(simulation: Simulation, board: Board) -> Iterator[tuple[str, str, Any]]:
     """The last step of every task, given the last billboard."""
-    simulation.board = board
-    made = personalise(simulation, "best", silent, alone=False)
+    simulation.tasks.board = board
+    made = personalise(simulation.tasks, "best", silent, alone=False)
     everyone = torch.arange(len(simulation.federation), device=simulation.device)
     w, buffers = made.models(everyone)
     for number, name in enumerate(simulation.federation.names):
@@ -228,7 +230,9 @@ def _boards(simulation: Simulation) -> list[Board]:
         name: value + 0.1 * torch.randn(value.shape, generator=generator).to(value)
         for name, value in first.tensors.items()
     }
-    begin = [simulation.stages.index(stage) for stage in dict.fromkeys(simulation.stages)]
+    begin = [
+        simulation.course.stages.index(stage) for stage in dict.fromkeys(simulation.course.stages)
+    ]
     return [first, *(Board(moved, round) for round in sorted({1, *begin} - {0}))]
 
 

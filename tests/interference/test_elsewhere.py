@@ -11,6 +11,7 @@ import torch
 import tacit
 from tacit import data
 from tacit.deploy.terms import terms_of
+from tacit.experiment.plan import Plan
 from tests.deploy import runs
 from tests.deploy.direct import personal
 from tests.interference.harness import CHANGES, TARGET, table
@@ -34,10 +35,9 @@ def test_silos_send_and_keep_the_same(change, tmp_path):
                 sent[task] = reply.tensors["sent"]
             return reply
 
-        terms = terms_of(
-            federation, tacit.PMTL(local_steps=2), model="linear", rounds=1, cohort=1.0,
-            privacy=tacit.Privacy(noise=1.0), server=None, seed=3,
-        )  # fmt: skip
+        method, privacy = tacit.PMTL(local_steps=2), tacit.Privacy(noise=1.0)
+        plan = Plan(method=method, rounds=1, cohort=1.0, privacy=privacy, seed=3)
+        terms = terms_of(federation, plan)
         _, direct = runs.run(terms, federation, tmp_path / str(number), answered=answered)
         kept = {silo.name: personal(silo) for silo in direct.silos}
         seen.append({name: (sent[k], kept[name]) for k, name in enumerate(federation.names)})

@@ -34,9 +34,11 @@ def moved(one, other, setting: Setting) -> float:
         )  # fmt: skip
         collection, board = channel.open(0, 1), simulation.board
         everyone = torch.arange(len(federation))
-        for chunk, _, sent in simulation.trained(board, simulation._public(board), everyone):
+        for chunk, _, sent in simulation.tasks.trained(
+            board, simulation.course.public(board), everyone
+        ):
             collection.add(sent, chunk.filled, len(chunk.tasks))
-        mean = collection.publishable(simulation.contribution_size).double()
+        mean = collection.publishable(simulation.course.contribution_size).double()
         sums.append(mean * len(federation) / setting.method.clip)
     return float(torch.linalg.vector_norm(sums[0] - sums[1]))
 
@@ -99,7 +101,9 @@ def test_masks_do_not_tell_who_was_drawn():
     for cohort in (everyone, everyone[everyone != federation.index(TARGET)], everyone.flip(0)):
         simulation = simulation_of(federation, setting, "")
         board, found = simulation.board, {}
-        for chunk, _, sent in simulation.trained(board, simulation._public(board), cohort):
+        for chunk, _, sent in simulation.tasks.trained(
+            board, simulation.course.public(board), cohort
+        ):
             found |= dict(zip(chunk.tasks.tolist(), sent, strict=False))
         views.append(found)
     for other in views[1:]:

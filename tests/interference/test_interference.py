@@ -16,7 +16,7 @@ import torch
 from tacit import data
 from tacit.data import split as split_module
 from tacit.data.federation import Federation
-from tacit.engine import bench, simulate
+from tacit.engine import bench, tasks
 from tacit.methods import METHODS, TrainedMethod
 from tacit.sklearn import PrivateMultiTaskClassifier
 from tests.interference.harness import CHANGES, TARGET, Setting, Table, noticed, table
@@ -228,35 +228,35 @@ def _draw_by_number(monkeypatch) -> None:
 
 def _draw_by_place(monkeypatch) -> None:
     """Batches and masks by the place in a chunk."""
-    real = simulate.scramble
-    monkeypatch.setattr(simulate, "scramble", lambda key, keys: real(key, torch.arange(len(keys))))
+    real = tasks.scramble
+    monkeypatch.setattr(tasks, "scramble", lambda key, keys: real(key, torch.arange(len(keys))))
 
 
 def _pad_to_the_largest(monkeypatch) -> None:
-    for module in (simulate, bench):
+    for module in (tasks, bench):
         monkeypatch.setattr(
             module, "widths_of", lambda counts: torch.full_like(counts, int(counts.max()))
         )
 
 
 def _fit_chunks_to_the_cohort(monkeypatch) -> None:
-    real = simulate.chunks
+    real = tasks.chunks
 
     def fitted(tasks, widths, slots):
         return real(tasks, widths, lambda width: len(tasks))
 
-    monkeypatch.setattr(simulate, "chunks", fitted)
+    monkeypatch.setattr(tasks, "chunks", fitted)
 
 
 def _train_from_others(monkeypatch) -> None:
     """A state that is a mean over the chunk."""
-    real = simulate.Simulation._sound
+    real = tasks.Tasks._sound
 
     def mixed(self, chunk, before, after, sent=None):
         after = {name: value.mean(dim=0).expand_as(value) for name, value in after.items()}
         return real(self, chunk, before, after, sent)
 
-    monkeypatch.setattr(simulate.Simulation, "_sound", mixed)
+    monkeypatch.setattr(tasks.Tasks, "_sound", mixed)
 
 
 DRAWN = "the target is drawn or not"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import FedAMP, TacitError
-from tacit.engine import simulate
+from tacit.engine import course
 from tacit.exchange import Uploads, mixed
 
 
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 def uploads(vectors: torch.Tensor, holds: torch.Tensor | None = None, shared: int = 2) -> Uploads:
@@ -166,7 +166,7 @@ def quick(federation, method, **given):
 def states(run) -> dict[str, torch.Tensor]:
     sim = run.simulation
     fresh = sim.method.state(sim.model, sim.board)
-    return sim.store.take(torch.arange(len(run.federation)), fresh)
+    return sim.tasks.store.take(torch.arange(len(run.federation)), fresh)
 
 
 def descent(rows, start: np.ndarray, towards: np.ndarray, method: FedAMP) -> np.ndarray:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import FedFomo, TacitError
-from tacit.engine import simulate
+from tacit.engine import course
 from tacit.exchange import Uploads, mixed, reveals
 from tacit.methods.fedfomo import first_order
 
@@ -20,7 +20,7 @@ from tacit.methods.fedfomo import first_order
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 def worths(before, models, own_loss: float, losses: list[float]) -> list[float]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import FedMTL, TacitError
-from tacit.engine import simulate
+from tacit.engine import course
 from tacit.exchange import mixed, similarity
 from tacit.methods.fedmtl import VARIANTS
 from tests.exchange import literal
@@ -178,7 +178,7 @@ def federation():
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 @pytest.mark.parametrize("name", ["FedMTL", "G", "J"])

@@ -10,7 +10,7 @@ import torch
 
 import tacit
 from tacit import PMTL, TacitError
-from tacit.engine.simulate import TRACED_GRADIENTS
+from tacit.engine.course import TRACED_GRADIENTS
 from tacit.experiment.train import train
 
 STASH: list = []
@@ -187,7 +187,7 @@ def test_a_method_cannot_carry_a_place_to_keep_things():
     class Pocket(PMTL):
         pocket: list | None = None
 
-    with pytest.raises(TacitError, match="no plain value"):
+    with pytest.raises(TacitError, match="not a plain value"):
         Pocket(pocket=[])
 
     with pytest.raises((TacitError, TypeError), match="frozen"):

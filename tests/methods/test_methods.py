@@ -178,7 +178,7 @@ def test_the_size_of_a_chunk_changes_nothing(make_federation, monkeypatch):
 
 
 def test_tracing_changes_nothing(make_federation, monkeypatch):
-    from tacit.engine import simulate
+    from tacit.engine import course
 
     federation, method = make_federation(kind="binary"), PMTL(batch=8)
 
@@ -189,7 +189,7 @@ def test_tracing_changes_nothing(make_federation, monkeypatch):
         return run.simulation.personal(torch.arange(len(federation)))[0]
 
     traced = models()
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
     assert torch.allclose(models(), traced, atol=1e-6)
 
 

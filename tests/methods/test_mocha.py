@@ -14,7 +14,7 @@ import tacit
 from tacit import MOCHA, TacitError
 from tacit.classical import Problem
 from tacit.classical import relationship as convex
-from tacit.engine import simulate
+from tacit.engine import course
 from tacit.exchange import Uploads, mixed
 from tacit.methods.mocha import relationship
 
@@ -22,7 +22,7 @@ from tacit.methods.mocha import relationship
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 def quick(federation, method, **given):
@@ -169,7 +169,7 @@ def related():
     federation, truth = clustered()
     method = MOCHA(lr=0.05, pull=0.3, ridge=0.05, local_steps=4, batch=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate, "TRACED_GRADIENTS", 0)
+        patch.setattr(course, "TRACED_GRADIENTS", 0)
         run = quick(federation, method, rounds=80)
         alone = quick(federation, tacit.Local(lr=0.05, local_steps=4, batch=None), rounds=80)
     return run, alone, truth
@@ -177,7 +177,7 @@ def related():
 
 def test_planted_clusters_are_recovered(related):
     run, _, _ = related
-    covariance = run.simulation.record.similarity.double().numpy()
+    covariance = run.simulation.exchange.record.similarity.double().numpy()
     scale = np.sqrt(covariance.diagonal())
     correlation = covariance / np.outer(scale, scale)
     planted = np.arange(12) % 3

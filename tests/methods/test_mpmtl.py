@@ -35,7 +35,7 @@ def final(federation, method, rounds, **more) -> np.ndarray:
 def states(run) -> dict[str, torch.Tensor]:
     simulation = run.simulation
     fresh = simulation.method.state(simulation.model, simulation.board)
-    return simulation.store.take(torch.arange(len(run.federation)), fresh)
+    return simulation.tasks.store.take(torch.arange(len(run.federation)), fresh)
 
 
 def rows_of(federation) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from torch import nn
 import tacit
 from tacit import Ditto, FedAvg, FedProx, PFedMe, Privacy
 from tacit.data.heads import PUBLIC
-from tacit.engine import simulate
+from tacit.engine import course
 from tests.exchange.federations import headed
 
 SGD = {"lr": 0.2, "local_steps": 2, "batch": None}
@@ -31,7 +31,7 @@ NAMES = [type(method).__name__ for method in METHODS]
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch):
     """Tracing pays in long runs only; that it changes nothing is tested elsewhere."""
-    monkeypatch.setattr(simulate, "TRACED_GRADIENTS", 0)
+    monkeypatch.setattr(course, "TRACED_GRADIENTS", 0)
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_tasks_end_with_the_average_and_a_resumed_run_remembers(make_federation,
     }  # fmt: skip
     method = FedAvg(batch=6)
     whole = tacit.train(make_federation(), method, rounds=6, **settings)
-    shown = whole.simulation.shown["model"]
+    shown = whole.simulation.rounds.shown["model"]
     assert not torch.equal(shown, whole.simulation.board["model"])
     assert torch.equal(whole.models(torch.tensor([3]))[0][0], shown)
     with pytest.raises(KeyboardInterrupt):
@@ -78,7 +78,7 @@ def test_tasks_end_with_the_average_and_a_resumed_run_remembers(make_federation,
             make_federation(), method, rounds=6, out=tmp_path, progress=Interrupting(), **settings
         )
     again = tacit.train(make_federation(), method, rounds=6, out=tmp_path, resume=True, **settings)
-    assert torch.equal(again.simulation.shown["model"], shown)
+    assert torch.equal(again.simulation.rounds.shown["model"], shown)
 
 
 class Interrupting:

@@ -20,7 +20,7 @@ from tacit.privacy.covariance import (
     moved,
     unflatten,
 )
-from tacit.privacy.gram import released_gram
+from tacit.privacy.gram import release_gram
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.ledger import Ledger
 from tacit.randomness import Randomness
@@ -147,7 +147,7 @@ def test_a_released_gram_matrix_is_exact_but_for_the_noise_that_it_says():
     rows = torch.randn(4, 3, generator=torch.manual_seed(0)) / 2
     for noise, clip in ((0.0, 3.0), (2.0, 3.0), (2.0, 0.1)):
         ledger = Ledger()
-        found, spread = released_gram(rows, clip, Privacy(noise=noise), ledger, Randomness.of(1))
+        found, spread = release_gram(rows, clip, Privacy(noise=noise), ledger, Randomness.of(1))
         kept = rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)
         assert spread == pytest.approx(noise * math.sqrt(7) * clip**2)
         drawn = unflatten(torch.from_numpy(Randomness.of(1).normal("between", 0, 10)), 4)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tacit.errors import TacitError
-from tacit.privacy.schedule import shares, suggested
+from tacit.privacy.schedule import shares, suggest
 
 
 def test_shares_of_the_rounds():
@@ -20,11 +20,11 @@ def test_shares_of_the_rounds():
 
 
 def test_suggested_schedules_of_the_paper():
-    q, momentum = suggested(0.19, 1.0, accelerated=False)
+    q, momentum = suggest(0.19, 1.0, accelerated=False)
     assert (q, momentum) == (pytest.approx(0.81**0.4), 0.0)
-    q, momentum = suggested(0.25, 1.0, accelerated=True)
+    q, momentum = suggest(0.25, 1.0, accelerated=True)
     assert (q, momentum) == (pytest.approx(0.5**0.2), pytest.approx(1 / 3))
-    assert suggested(1.0, 100.0, True) == suggested(0.5, 50.0, True)  # only μ/L counts
+    assert suggest(1.0, 100.0, True) == suggest(0.5, 50.0, True)  # only μ/L counts
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_suggested_schedules_of_the_paper():
         (lambda: shares(5, 0.4, q=0.9), "give one of the two"),
         (lambda: shares(5, q=-0.5), "q=-0.5"),
         (lambda: shares(10_000, q=0.5), "use fewer rounds"),
-        (lambda: suggested(2.0, 1.0, True), "0 < mu < lipschitz"),
+        (lambda: suggest(2.0, 1.0, True), "0 < mu < lipschitz"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(call, says):

@@ -10,7 +10,7 @@ import torch
 
 from tacit.exchange import Uploads, mixed
 from tacit.methods import FedMTL
-from tacit.secure.jobs.fedmtl import FedMTLJob, Mixed, Secret
+from tacit.secure.jobs.fedmtl import FedMTLAnswer, FedMTLJob, Secret
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Round:
             for i, name in enumerate(self.names)
         }
 
-    def models(self, answers: dict[str, Mixed]) -> np.ndarray:
+    def models(self, answers: dict[str, FedMTLAnswer]) -> np.ndarray:
         """What clients make of their answers."""
         found = self.vectors.copy()
         for i, name in enumerate(self.names):

@@ -297,9 +297,9 @@ def test_the_command_starts_and_ends():
         (["--party", "3", "--peers", "a:1,b:2"], "server-3 has no address"),
         (["--party", "x", "--peers", "a:1"], "--party x: give the number"),
         (["--party", "dealer", "--peers", "a:1"], "dealer has no address"),
-        (["--party", "0", "--peers", "a"], "'a' is no address: write host:port"),
+        (["--party", "0", "--peers", "a"], "'a' is not an address: write host:port"),
         (["--party", "0", "--peers", "a:1", "--consortium", "nowhere.toml"], "nowhere.toml"),
-        (["--party", "1", "--peers", "a:1,b:70000"], "'b:70000' is no address"),
+        (["--party", "1", "--peers", "a:1,b:70000"], "'b:70000' is not an address"),
     ],
 )
 def test_wrong_options_are_one_sentence(foreign, options, sentence):

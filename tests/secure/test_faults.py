@@ -243,7 +243,7 @@ class Leaves(Rogue):
     [
         (WrongLabel, "sent 'share 2' of 8000 bytes where 'share' of 8000 was expected"),
         (TooLong, "sent 'share' of 8008 bytes where 'share' of 8000 was expected"),
-        (Garbage, "sent bytes that are no message where 'share' was expected"),
+        (Garbage, "sent bytes that are not a message where 'share' was expected"),
         (OtherJob, "sent a message of another job where 'share' was expected"),
         (Silent, f"sent nothing for {PATIENCE:g} s where 'share' was expected"),
     ],

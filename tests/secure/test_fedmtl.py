@@ -170,7 +170,7 @@ def test_a_run_goes_on_where_it_was(tmp_path) -> None:
     federation, curator = headed(6), tacit.Secure(trust="replicated")
     method = FedMTL(lr=0.1, threshold=0.2)
     whole = tacit.train(federation, method, rounds=4, seed=0, curator=curator, baselines=False)
-    real, rounds = SecureExchange._curated, []
+    real, rounds = SecureExchange.answers, []
 
     def breaks(self, uploads):
         rounds.append(uploads.round)
@@ -180,8 +180,8 @@ def test_a_run_goes_on_where_it_was(tmp_path) -> None:
 
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureExchange, "_curated", breaks)
-        patch.setattr("tacit.engine.simulate.SAVE_EVERY_SECONDS", 0.0)
+        patch.setattr(SecureExchange, "answers", breaks)
+        patch.setattr("tacit.engine.rounds.SAVE_EVERY_SECONDS", 0.0)
         with pytest.raises(PartyError, match="can be run again"):
             tacit.train(
                 federation, method, rounds=4, seed=0, curator=curator, baselines=False, out=out

@@ -79,7 +79,7 @@ def test_a_frame_arrives_as_it_was_sent(connect):
 @pytest.mark.parametrize(
     ("sent", "sentence"),
     [
-        (raw_frame(magic=b"GET "), "sent bytes that are no message where 'x' was expected"),
+        (raw_frame(magic=b"GET "), "sent bytes that are not a message where 'x' was expected"),
         (raw_frame(job=b"1" * 16), "sent a message of another job where 'x'"),
         (raw_frame(number=0), "sent message number 0 in place of 1 where 'x'"),
         (raw_frame(number=2), "sent message number 2 in place of 1 where 'x'"),
@@ -117,7 +117,7 @@ def test_a_huge_length_reserves_no_memory(connect):
 def test_json_that_is_none_is_the_senders_fault(connect, text):
     near, far = connect("ann", "server-0")
     near.sock.sendall(raw_frame(length=len(text), payload=text))
-    with pytest.raises(PartyError, match="sent a 'x' that is no JSON object"):
+    with pytest.raises(PartyError, match="sent a 'x' that is not a JSON object"):
         far.read_json("x", 2)
 
 
@@ -272,7 +272,7 @@ def answering(folder, name):
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept():
-        with contextlib.suppress(OSError, tls.Refused), listener:
+        with contextlib.suppress(OSError, tls.NotAdmitted), listener:
             receiving(Identity(folder, name), listener.accept()[0]).close()
 
     threading.Thread(target=accept, daemon=True).start()

@@ -99,8 +99,8 @@ def one_run(
     progress: Progress,
 ) -> Audit:
     """The whole run, with canaries put in by fair coins."""
-    rounds, length = simulation.rounds, simulation.contribution_size
-    if any(simulation.size_at(round) != length for round in range(rounds)):
+    rounds, length = simulation.course.length, simulation.course.contribution_size
+    if any(simulation.course.size_at(round) != length for round in range(rounds)):
         raise TacitError(
             f"canaries send vectors of one length, but those of {type(simulation.method).__name__} "
             "differ from round to round: attack the channel in many runs instead (many_runs=…)"
@@ -110,7 +110,7 @@ def one_run(
         simulation.channel, coins, length, privacy.neighbours, rounds, simulation.device
     )
     promised = Promised.of(coming(channel, rounds), privacy, channel.sampler)
-    simulation.channel = channel
+    simulation.course.channel = channel
     with progress.rounds("one run with canaries", rounds) as on_round:
         simulation.run(on_round=on_round)
     assert privacy.delta is not None
@@ -214,9 +214,9 @@ def _first_round(simulation: Simulation) -> Tensor:
     """What every task would send in the first round, were it asked."""
     board, tasks = simulation.board, len(simulation.federation)
     everyone = torch.arange(tasks, device=simulation.device)
-    sent = torch.zeros(tasks, simulation.size_at(0))
-    for chunk, _, contributions in simulation.trained(board, simulation._public(board), everyone):
-        sent[chunk.tasks.cpu()] = contributions[: len(chunk.tasks)].float().cpu()
+    sent = torch.zeros(tasks, simulation.course.size_at(0))
+    for some in simulation.tasks.ask(board, everyone):
+        sent[some.tasks[: some.count].cpu()] = some.vectors[: some.count].float().cpu()
     return sent
 
 

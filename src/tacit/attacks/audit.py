@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-
-from torch import nn
+from typing import Any
 
 from tacit.attacks import attempts as attacks
 from tacit.attacks.audited import Audit, Promised
@@ -24,33 +23,24 @@ from tacit.engine.progress import Progress
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
 from tacit.experiment.auto import chosen
-from tacit.experiment.curator import check_curator
-from tacit.experiment.prepare import prepare
-from tacit.experiment.start import check, device_of, model_of, progress_of
-from tacit.local.flat import ModelFactory
-from tacit.methods import AUTO, Method, OnBillboard, Server
-from tacit.models import linear
-from tacit.privacy import Ledger, Privacy, sampler_for
+from tacit.experiment.engines import SIMULATE
+from tacit.experiment.plan import AUTO, Plan, takes_settings
+from tacit.experiment.prepare import simulation_of
+from tacit.experiment.start import device_of, model_of, progress_of
+from tacit.methods import Method, OnBillboard
+from tacit.privacy import Ledger, sampler_for
 from tacit.randomness import Randomness
-from tacit.secure.settings import Secure
 
 FEWEST, CANARIES = 100, 1000
 CANARY_NUMBERS = 200_000_000
 """In the vectors of all canaries together: for large models there are fewer of them."""
 
 
+@takes_settings
 def audit(
     federation: Federation,
     method: Method | str = AUTO,
     *,
-    privacy: Privacy | None,
-    model: nn.Module | ModelFactory | str = linear,
-    rounds: int | None = None,
-    cohort: float | int | None = None,
-    seed: int | None = None,
-    server: Server | None = None,
-    curator: Secure | None = None,
-    device: str = "cpu",
     many_runs: int | None = None,
     one_run: bool = False,
     canaries: int | None = None,
@@ -58,8 +48,11 @@ def audit(
     ledger: Ledger | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Audit:
     """Attack the run that `tacit.train` would make of the same arguments.
+
+    With a seed the attack can be repeated.
 
     Parameters
     ----------
@@ -69,47 +62,39 @@ def audit(
         contribution move, and by how much the sum? Only the first round is run
     ledger : of a run that was made: the releases that it booked are attacked
     confidence : of the lower bound
-
-    The others are those of `tacit.train`; with a seed the attack can be repeated.
     """
     started = time.monotonic()
-    compute, progress = device_of(device), progress_of(progress)
-    plan = chosen(federation, method, privacy, model, rounds, cohort)
+    given = Plan.of(method=method, **settings)
+    found = chosen(federation, given)
     if neighbour is not None:
-        neighbour = chosen(neighbour, method, privacy, model, rounds, cohort).federation
-    federation, method, rounds, cohort = plan.federation, plan.method, plan.rounds, plan.cohort
-    check(federation, method, rounds, None, privacy, "none")
+        neighbour = chosen(neighbour, given).federation
+    plan, federation, rounds, cohort = found.plan, found.federation, found.rounds, found.cohort
+    # What is not attacked, or not a part of the attack, is left out.
+    plan = plan.but(patience=None, personalise="none", store="memory", engine=SIMULATE)
+    plan.check(federation)
+    privacy, seed = plan.privacy, plan.seed
     asked = {"many_runs": many_runs, "one_run": one_run or None, "neighbour": neighbour}
     _check_attack(asked, canaries, confidence, ledger)
-    if privacy is None or privacy.noise == 0 or not isinstance(method, OnBillboard):
+    if privacy is None or privacy.noise == 0 or not isinstance(found.method, OnBillboard):
         raise TacitError(
             "this run promises no ε, so there is nothing to refute: give an epsilon (--epsilon) "
             "and a method on the billboard (tacit methods)"
         )
-    check_curator(federation, method, curator, privacy, seed)
     privacy = dataclasses.replace(privacy, delta=privacy.delta_for(len(federation)))
-    curator = None if curator is None else curator.simulated
-    randomness = Randomness.of(seed)
-    made = model_of(model, federation, randomness.key("model", 0)).to(compute)
+    plan = plan.but(privacy=privacy, curator=plan.curator and plan.curator.simulated)
+    compute, progress, randomness = (
+        device_of(plan.device),
+        progress_of(progress),
+        Randomness.of(seed),
+    )
+    made = model_of(plan.model, federation, randomness.key("model", 0)).to(compute)
 
     def ready(extra: int = 0, of: Federation = federation) -> Simulation:
         """The run as it would start, in a federation of so many more tasks."""
         progress.say("calibrating the noise" if privacy.epsilon else "preparing")
         share = cohort / len(federation) if extra and cohort > 1 else cohort
         sampler = sampler_for(privacy.sampling, share, len(federation) + extra)
-        simulation = prepare(
-            of.to(compute),
-            method,
-            made,
-            privacy,
-            sampler,
-            rounds,
-            randomness,
-            compute,
-            server=server,
-            curator=curator,
-        )
-        return simulation
+        return simulation_of(plan, of.to(compute), made, sampler, randomness, compute)
 
     if one_run:
         number = _canaries(ready()) if canaries is None else canaries
@@ -133,7 +118,7 @@ def audit(
 
 def _canaries(simulation: Simulation) -> int:
     """As many as do not drown each other: together they are no louder than the noise."""
-    channel, length = simulation.channel, simulation.contribution_size
+    channel, length = simulation.channel, simulation.course.contribution_size
     assert channel.release is not None
     quiet = max(FEWEST, int(length * channel.release.noise_multiplier**2))
     return max(1, min(quiet, CANARIES, CANARY_NUMBERS // length))

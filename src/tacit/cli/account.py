@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from rich.console import Console
 
 from tacit.cli.options import OPTION, Json
 from tacit.errors import TacitError
+from tacit.privacy import Privacy, Release, guarantee, sampler_for
 
 
 def account(
@@ -24,8 +25,6 @@ def account(
     as_json: Json = False,
 ) -> None:
     """What a noise multiplier is worth in ε, or the other way round; no data needed."""
-    from tacit.privacy import Privacy, Release, guarantee, sampler_for
-
     if delta is None and tasks is None:
         raise TacitError(
             "give --delta, or --tasks for the default δ, 1 / (10 tasks) and at most 0.001"
@@ -35,20 +34,23 @@ def account(
     if rounds < 1:
         raise TacitError(f"--rounds {rounds}: at least 1 is needed")
     number = tasks or 1
-    side: Literal["add-remove", "replace"] = neighbours  # type: ignore[assignment]
-    privacy = Privacy(
-        epsilon=epsilon, delta=delta, noise=noise, neighbours=side,
-        sampling=sampling,  # type: ignore[arg-type]
-    )  # fmt: skip
+    chosen: Any = {"neighbours": neighbours, "sampling": sampling}
+    privacy = Privacy(epsilon=epsilon, delta=delta, noise=noise, **chosen)
     sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number)
     multiplier = privacy.noise_multiplier(sampler, rounds, number)
+    booked = Counter(Release(sampler.at(round), multiplier) for round in range(rounds))
     promise = guarantee(
-        Counter(Release(sampler.at(round), multiplier) for round in range(rounds)),
-        channel="billboard", privacy=privacy, tasks=number, sampler=sampler, clip=1.0, seeded=False,
-    )  # fmt: skip
+        booked,
+        channel="billboard",
+        privacy=privacy,
+        tasks=number,
+        sampler=sampler,
+        clip=1.0,
+        seeded=False,
+    )
     if as_json:
-        keep = ("epsilon", "delta", "neighbours", "sampling", "accountant", "releases",
-                "noise_multiplier")  # fmt: skip
+        promised = ("epsilon", "delta", "neighbours", "sampling")
+        keep = (*promised, "accountant", "releases", "noise_multiplier")
         full = promise.to_json()
         print(json.dumps({key: full[key] for key in keep}))
     else:

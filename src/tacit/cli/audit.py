@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+import tacit
 from tacit.cli.options import OPTION, Json
 from tacit.cli.train import with_settings
+from tacit.engine.progress import Bar, silent
+from tacit.engine.store import confirmed_ledger
 from tacit.errors import TacitError
+from tacit.experiment.toml import check, merge, read
 
 if TYPE_CHECKING:
     from tacit.attacks.audited import Audit
@@ -56,10 +60,6 @@ def audit(
 
     Nothing is trained, unless --one-run asks for it, and nothing of the run is changed.
     """
-    import tacit
-    from tacit.engine.progress import Bar, silent
-    from tacit.experiment.toml import check, merge, read
-
     folder = config if config is not None and config.is_dir() else None
     if folder is not None:
         if any(value is not None for part in flags.values() for value in part.values()):
@@ -67,18 +67,9 @@ def audit(
         checked = check(read(folder / "config.json"))
     else:
         checked = check(merge(read(config) if config is not None else {}, flags))
-    asked = checked.run
     found = tacit.audit(
         checked.data.federation(),
-        checked.method.method(),
-        privacy=checked.promise(),
-        model=asked.model,
-        rounds=asked.rounds,
-        cohort=asked.cohort,
-        seed=asked.seed,
-        server=checked.server_rule(),
-        curator=checked.curated(),
-        device=asked.device,
+        **vars(checked.plan()),
         many_runs=many_runs,
         one_run=one_run,
         canaries=canaries,
@@ -97,7 +88,6 @@ def audit(
 
 
 def _books(folder: Path) -> Any:
-    from tacit.engine.store import confirmed_ledger
 
     found = confirmed_ledger(folder)
     if not len(found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -48,10 +48,9 @@ def init(
     path = folder / AGREED
     if path.exists():
         raise TacitError(f"{path} exists already: change it, or remove it")
-    text = write_example(
-        example, target=targets(target) or target, silos=names(silos) or (), task=task,
-        drop=names(drop) or (), name=name, method=method, epsilon=epsilon,
-    )  # fmt: skip
+    given: Any = {"task": task, "name": name, "method": method, "epsilon": epsilon}
+    given |= {"silos": names(silos) or (), "drop": names(drop) or ()}
+    text = write_example(example, target=targets(target) or target, **given)
     make_folder(folder)
     replace(path, text.encode())
     console = Console(soft_wrap=True)

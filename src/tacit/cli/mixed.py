@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+import tacit
 from tacit.cli.options import OPTION, Json, Quiet
+from tacit.engine.progress import Bar, silent
 from tacit.errors import TacitError
+from tacit.experiment.mixed import resume_mixed
+from tacit.experiment.start import fresh_folder
+from tacit.report.shared import as_text
 
 if TYPE_CHECKING:  # torch is slow to import
     from tacit.experiment.run import Run
@@ -37,11 +42,6 @@ def mixed(
     as_json: Json = False,
 ) -> None:
     """A mixed model: coefficients that all tasks share, and own effects for each task."""
-    import tacit
-    from tacit.engine.progress import Bar, silent
-    from tacit.experiment.mixed import resumed
-    from tacit.experiment.start import fresh_folder
-
     others = (data, formula, epsilon, delta, kind, seed, out)
     if resume is not None and any(value is not None for value in others):
         raise TacitError("--resume takes all settings from its folder: leave the others out")
@@ -49,7 +49,7 @@ def mixed(
     shown = {"out": folder, "progress": silent if quiet or as_json else Bar()}
     try:
         if resume is not None:
-            run = resumed(folder, shown["progress"])
+            run = resume_mixed(folder, shown["progress"])
         elif data is None or formula is None:
             raise TacitError("a table and --formula are needed: see tacit mixed --help")
         else:
@@ -67,7 +67,6 @@ def mixed(
 
 
 def _show(run: Run, folder: Path) -> None:
-    from tacit.report.shared import as_text
 
     print(as_text(run.summary().to_json(), promise=False), end="\n\n")  # names are no markup
     console = Console(soft_wrap=True)

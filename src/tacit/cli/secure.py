@@ -45,7 +45,7 @@ def server(
     from tacit.secure.jobs.job import DEALER, server_name
     from tacit.secure.net.addresses import Addresses
     from tacit.secure.net.daemon import Daemon
-    from tacit.secure.net.process import of_our_own
+    from tacit.secure.net.process import speed_up_process
 
     if party != DEALER and not party.isdecimal():
         raise TacitError(f"--party {party}: give the number of the server, or {DEALER}")
@@ -67,5 +67,5 @@ def server(
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: daemon.stop())
-    of_our_own()
+    speed_up_process()
     daemon.run()

@@ -15,7 +15,7 @@ from tacit.cli.options import OPTION
 from tacit.data.tabular import read_table, write_predictions
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_node_key
-from tacit.deploy.personal import predicted
+from tacit.deploy.personal import predict_rows
 from tacit.deploy.site import AGREED, SETTINGS, Site, write_settings
 from tacit.deploy.table import check as checked
 from tacit.deploy.trust import what_leaves
@@ -69,7 +69,7 @@ def init(
 @app.command()
 def check(folder: Folder) -> None:
     """Read the silo's own table against what was agreed. Nothing is sent."""
-    site = Site.opened(folder)
+    site = Site.open(folder)
     found = checked(site.terms, site.settings.name, site.table)
     console = Console(soft_wrap=True)
     for warning in found.warnings:
@@ -98,7 +98,7 @@ def run(
     """Take part in runs: answer the coordinator as agreed, until stopped."""
     from tacit.deploy.flower.as_silo import run_silo  # needs Flower
 
-    site = Site.opened(folder)
+    site = Site.open(folder)
     until = "until a run is over" if once else "until Ctrl-C"
     _say(
         f"{site.settings.name} of {site.terms.consortium} answers {site.settings.coordinator} "
@@ -112,7 +112,7 @@ def run(
 @app.command()
 def personalise(folder: Folder) -> None:
     """Fine-tune and choose on this silo's own rows, at no privacy cost; nothing is sent."""
-    report = Site.opened(folder).personalise(Bar())
+    report = Site.open(folder).personalise(Bar())
     console, name = Console(soft_wrap=True), report["score"]
     console.print(f"[bold]Model[/bold]   {escape(report['chosen'])}, in {folder / 'model'}")
     where = f"on {report['measured_on']} rows"
@@ -130,7 +130,7 @@ def predict(
 ) -> None:
     """Predict new rows with this silo's own model; no server is needed."""
     table = read_table(data)
-    values, models = predicted(folder, table)
+    values, models = predict_rows(folder, table)
     federation = models.federation
     if federation.schema is None:
         raise TacitError(f"the model in {folder} was not made from a table")

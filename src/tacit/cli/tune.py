@@ -10,7 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.options import OPTION, Json, Quiet, show
+from tacit.engine.progress import Bar, silent
 from tacit.errors import TacitError
+from tacit.experiment.start import fresh_folder
+from tacit.experiment.toml import check, merge, read
+from tacit.experiment.tune import tune_plan
+from tacit.files import replace
 
 
 def tune(
@@ -24,12 +29,6 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Choose settings by a random number of private runs; the promised ε covers the choice."""
-    import tacit
-    from tacit.engine.progress import Bar, silent
-    from tacit.experiment.start import fresh_folder
-    from tacit.experiment.toml import check, merge, read
-    from tacit.files import replace
-
     over = {
         "data": {"schema": None if schema is None else str(schema)},
         "run": {"out": None if out is None else str(out)},
@@ -37,31 +36,17 @@ def tune(
     checked = check(merge(read(config), over))
     if checked.tune is None:
         raise TacitError(f"{config} has no [tune] table: add one, like lr = [0.01, 0.1]")
-    promise = checked.promise()
-    if promise is None:
+    plan = checked.plan()
+    if plan.privacy is None:
         raise TacitError(f"{config} has no [privacy] table: tuning books what a choice costs")
-    if checked.curator is not None:
-        raise TacitError(
-            "the machine that tunes makes all runs by itself, so that nobody sees those that lost: "
-            "leave [curator] out"
-        )
-    asked = checked.run
-    if asked.patience is not None or asked.store == "disk" or asked.engine != "simulate":
-        raise TacitError(
-            "patience, store = 'disk' and engine = 'flower' are not for tuning: leave them out"
-        )
-    folder = Path(checked.run.out or fresh_folder(f"{checked.method.name}-tuned"))
-    run = tacit.tune(
+    folder = Path(plan.out or fresh_folder(f"{checked.method.name}-tuned"))
+    run = tune_plan(
+        plan.but(out=folder),
         checked.data.federation(),
-        checked.method.method(),
-        search=checked.tune.search(),
-        expected_runs=checked.tune.runs,
-        privacy=promise,
-        server=checked.server_rule(),
-        out=folder,
+        checked.tune.search(),
+        checked.tune.runs,
         progress=silent if quiet or as_json else Bar(),
         config={"data": checked.data.model_dump(by_alias=True)},
-        **checked.run.model_dump(exclude={"out", "patience", "store", "engine"}),
     )
     replace(folder / "config.json", checked.to_json().encode())
     show(run, folder, quiet=quiet, as_json=as_json, first=_chosen(run.config["tuning"]))

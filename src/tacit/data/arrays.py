@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.cells import is_gap
 from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import SplitRule
-from tacit.data.targets import check_kind
+from tacit.data.targets import RawTarget, check_kind
 from tacit.errors import TacitError
 
 
@@ -75,18 +75,15 @@ def from_arrays(
         )
     if labels is not None and (y.ndim != 2 or y.shape[1] != len(labels)):
         raise TacitError(f"labels has {len(labels)} names, but y has shape {y.shape}")
+    checked = _check_target(y, missing=kind == "multilabel" and y.ndim == 2)
     return assemble(
         _numbers(x, columns),
-        _checked_target(y, missing=kind == "multilabel" and y.ndim == 2),
+        RawTarget(checked, kind, names=labels),
         names,
-        kind=kind,
+        About(source=source, features=columns),
         rule=rule,
         scale=scale,
         target_scale=target_scale,
-        features=columns,
-        target_name="y",
-        label_names=labels,
-        source=source,
     )
 
 
@@ -175,7 +172,7 @@ def _numbers(x: np.ndarray, columns: Sequence[str]) -> np.ndarray:
     return x.astype(np.float64) if x.ndim == 2 and x.dtype.itemsize > 4 else small
 
 
-def _checked_target(y: np.ndarray, missing: bool) -> np.ndarray:
+def _check_target(y: np.ndarray, missing: bool) -> np.ndarray:
     """Numbers, bools, or text as objects; no gaps, but NaN where labels may be missing."""
     if y.dtype.kind not in "biufUO":
         raise TacitError(f"y holds {y.dtype.name} values, expected numbers or text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,48 +11,50 @@ import torch
 
 from tacit.data import preprocess
 from tacit.data.common import own_units
-from tacit.data.federation import Federation, Kind, Rows, TargetScale
+from tacit.data.federation import Federation, Rows, TargetScale
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
-from tacit.data.targets import Target, encode
+from tacit.data.targets import RawTarget, Target
 
 if TYPE_CHECKING:
     from tacit.data.schema import Schema
 
 
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a source says of its rows."""
+
+    source: str
+    features: Sequence[str] = ()
+    schema: Schema | None = None
+    assumptions: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
+
+
 def assemble(
     x: np.ndarray,
-    y: np.ndarray | Target,
+    y: Target | RawTarget,
     tasks: np.ndarray,
+    about: About,
     *,
-    kind: Kind | None = None,
     rule: SplitRule,
-    scale: Scale,
-    target_scale: TargetScaling,
-    features: Sequence[str],
-    target_name: str = "y",
+    scale: Scale = "none",
+    target_scale: TargetScaling = "none",
     held: np.ndarray | None = None,
-    label_names: Sequence[str] | None = None,
-    schema: Schema | None = None,
-    assumptions: tuple[str, ...] = (),
-    leaks: tuple[str, ...] = (),
-    source: str,
 ) -> Federation:
     """From checked arrays: x [N, ...] of numbers with NaN for gaps, tasks without gaps.
 
     Only where it is multilabel or segmentation has `y` gaps (NaN, or -1 for pixels). `held` marks
-    the rows of a test part that the publishers chose. What `assumptions` and `leaks` say of the
-    source is kept, and added to: always in the same words, whatever the rows hold.
+    the rows of a test part that the publishers chose. What `about` assumes and leaks is kept, and
+    added to: always in the same words, whatever the rows hold.
     """
+    schema, assumptions = about.schema, about.assumptions
     codes, names = group(tasks)
     rows, codes, names = leave_out_small(codes, names, rule, held)
     if rule.min_rows:  # said whether or not a task was left out, and never how many
         kept = f"which tasks have at least {rule.min_rows} rows is taken to be public"
         assumptions = (*assumptions, f"{kept} (the others are left out)")
-    if isinstance(y, Target):
-        target = y.at(rows)
-    else:
-        target = encode(y[rows], kind, target_name, label_names)
+    target = y.at(rows)
     said = (*target.assumptions, *preprocess.assumed_of_target(target_scale))
     parts = split(codes, names, rule, None if held is None else held[rows])
 
@@ -68,7 +71,7 @@ def assemble(
         flat[rows[train.rows]],
         train.offsets,
         scale,
-        features,
+        about.features,
         indicators=None if schema is None else schema.indicators,
         scales=None if schema is None else schema.scales,
     )
@@ -88,12 +91,12 @@ def assemble(
         train=of(train),
         validation=of(parts["validation"]),
         test=of(parts["test"]),
-        features=tuple(features) if x.ndim == 2 else (),
+        features=tuple(about.features) if x.ndim == 2 else (),
         labels=target.labels,
         target_scale=scaling,
         assumptions=(*assumptions, *said, *fitted.assumptions),
-        leaks=(*leaks, *fitted.leaks, *scaling_leaks),
-        source=source,
+        leaks=(*about.leaks, *fitted.leaks, *scaling_leaks),
+        source=about.source,
         preprocessing=fitted.preprocessing,
         schema=schema,
         units=own_units(fitted, scaling, _spreads(target, train)) if may_choose else None,

@@ -165,7 +165,7 @@ def _text(value: Any) -> str | None:
 
 
 def parse(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cells as float64 (NaN: missing or not a number), and which present cells are no numbers."""
+    """Cells as float64 (NaN: missing or not a number), and which present cells are not numbers."""
     if cells.dtype != object:
         return cells, np.zeros(len(cells), dtype=bool)
     listed = cells.tolist()

@@ -236,8 +236,10 @@ class Federation:
             part: replace(self.part(part), x=represent(name, self.part(part).x)) for part in PARTS
         }
         said = f"rows are seen through a fixed representation ({name}), chosen without the data"
+        features = self.features if seen["train"].x.shape == self.train.x.shape else ()
+        assumptions = (*self.assumptions, said)
         return replace(
-            self, **seen, representation=name, features=(), assumptions=(*self.assumptions, said)
+            self, **seen, representation=name, features=features, assumptions=assumptions
         )
 
     def _with(self, relation: Relation) -> Federation:

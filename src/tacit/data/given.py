@@ -93,7 +93,7 @@ def target_of(table: Table, schema: Schema | FormulaSchema) -> Target:
         if schema.kind == "count" and (wrong := no_count(y)).any():
             row = int(np.argmax(wrong))
             raise TacitError(
-                f"{table.where(row)}, column {name!r}: {y[row]:g} is no count, which is a whole "
+                f"{table.where(row)}, column {name!r}: {y[row]:g} is not a count, which is a whole "
                 "number, 0 or more; correct the cell, or the kind in the schema"
             )
         return Target(schema.kind, y, 1, said=())
@@ -121,7 +121,7 @@ def _codes(table: Table, name: str, classes: tuple[str, ...], may_miss: bool) ->
     if unknown.any():
         row = int(np.argmax(unknown))
         raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is no class of the schema "
+            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a class of the schema "
             f"({', '.join(classes)}); correct the cell or the schema"
         )
     return np.where(gaps, np.nan, codes)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tacit.data.arrays import pixels, task_array
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation, Rows
 from tacit.data.heads import MISSING, Heads, holding
 from tacit.data.preprocess import Scale
@@ -72,16 +72,9 @@ def from_masks(
     for k, own in enumerate(table):
         y[:, k] = own[found]
     labels = tuple(name for group in groups.values() for name in group)
-    made = assemble(
-        images,
-        Target("segmentation", y, len(labels), labels),
-        names,
-        rule=rule,
-        scale=scale,
-        target_scale="none",
-        features=columns,
-        source=source,
-    )
+    target = Target("segmentation", y, len(labels), labels)
+    about = About(source=source, features=columns)
+    made = assemble(images, target, names, about, rule=rule, scale=scale)
     given = dict.fromkeys(made.names, tuple(groups)) if holds is None else holds
     held = Heads(
         tuple(groups), tuple(map(len, groups.values())), holding(list(groups), made.names, given)
@@ -102,7 +95,10 @@ def _forget(rows: Rows, heads: Heads) -> Rows:
 
 
 def _positions(classes: list[str], groups: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """The position of each class in each head, int8 [heads, classes + 1]; the last is no class."""
+    """The position of each class in each head, int8 [heads, classes + 1].
+
+    The last entry stands for pixels without a class.
+    """
     number = {name: k for k, name in enumerate(classes)}
     if len(number) < len(classes):
         twice = next(name for k, name in enumerate(classes) if name in classes[:k])

@@ -55,11 +55,11 @@ def _call(needed: Sequence[str]) -> str:
 def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise TacitError(f"{path} does not exist or is a folder; pass the path of a .npz file")
-    # Opened here, because np.load leaves a damaged archive open. A zip is checked for first: what
-    # is no archive, np.load takes for a pickle or a single array.
+    # Opened here, because np.load leaves a damaged archive open. A zip is checked for first:
+    # np.load takes anything else for a pickle or a single array.
     with reading(path, f"save it again with {_call(needed)}"), path.open("rb") as file:
         if not zipfile.is_zipfile(file):
-            raise TacitError(f"{path} is no .npz file; save it with {_call(needed)}")
+            raise TacitError(f"{path} is not a .npz file; save it with {_call(needed)}")
         file.seek(0)
         try:
             with np.load(file, allow_pickle=False) as archive:
@@ -73,10 +73,10 @@ def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
             ) from None
         strange = next((key for key, value in found.items() if type(value) is not np.ndarray), None)
         if strange is not None:
-            raise ValueError(f"{strange} is no array")
+            raise ValueError(f"{strange} is not an array")
         for value in found.values():
             if value.dtype.kind == "U":
-                value.tolist()  # text that is none is found here, not somewhere later
+                value.tolist()  # broken text is found here, not somewhere later
         return found
 
 

@@ -172,7 +172,7 @@ def _constants(scale: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray
         pairs = {name: (0.0, 1.0) for name in names}
         for name, pair in scale.items():
             if name not in pairs:
-                raise TacitError(f"scale names {name!r}, which is no feature{near(name, names)}")
+                raise TacitError(f"scale names {name!r}, which is not a feature{near(name, names)}")
             pairs[name] = pair
         scale = tuple(pairs.values())
         try:

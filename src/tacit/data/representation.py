@@ -8,6 +8,8 @@ thousand, and needs fewer rounds. Nothing here is learnt from the tasks, so it c
 "Histograms of Oriented Gradients for Human Detection", CVPR 2005, with Gaussian cells), whitened by
 the covariance that they have on *made-up* images of random pen strokes. That is a guess about
 handwriting in general which uses nobody's handwriting.
+
+`unit`, for any rows: each at length one.
 """
 
 from __future__ import annotations
@@ -44,7 +46,12 @@ def strokes(x: Tensor) -> Tensor:
     return (_oriented(x) - centre) @ whiten
 
 
-FEATURES: dict[str, Callable[[Tensor], Tensor]] = {"strokes": strokes}
+def unit(x: Tensor) -> Tensor:
+    """Every row at length one; a row of zeros stays."""
+    return F.normalize(x.flatten(1), dim=1).view_as(x)
+
+
+FEATURES: dict[str, Callable[[Tensor], Tensor]] = {"strokes": strokes, "unit": unit}
 
 
 def represent(name: str, x: Tensor, rows: int = 1000) -> Tensor:

@@ -165,8 +165,8 @@ class Schema:
         try:
             data = json.loads(text)
             if not isinstance(data, dict):
-                raise ValueError("it is no JSON object")
-            return _checked(cls._from_plain(data))
+                raise ValueError("it is not a JSON object")
+            return _check(cls._from_plain(data))
         except (ValueError, TypeError, RecursionError) as error:
             raise TacitError(f"{where} cannot be read: {error}; correct it") from None
 
@@ -264,7 +264,7 @@ def _name(value: Any, what: str) -> str:
     return value
 
 
-def _checked(schema: Schema) -> Schema:
+def _check(schema: Schema) -> Schema:
     """The whole, once its parts are right."""
     names = [schema.task, *schema.target, *(column.name for column in schema.columns)]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data import given
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.cells import (
     MISSING,
     Table,
@@ -30,7 +30,7 @@ from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import PUBLIC, Schema, read_schema
 from tacit.data.split import SplitRule
-from tacit.data.targets import check_kind, encode
+from tacit.data.targets import RawTarget, Target, check_kind, encode
 from tacit.errors import TacitError
 from tacit.files import reading
 
@@ -79,7 +79,7 @@ def from_table(
     check_kind(kind)
     columns = as_table(table)
     if schema is None:
-        known, y = _decided(columns, task, target, features, drop, categorical, kind)
+        known, y = _decide(columns, task, target, features, drop, categorical, kind)
         said = (PUBLIC,)
     else:
         known = schema if isinstance(schema, Schema) else read_schema(schema)
@@ -91,20 +91,19 @@ def from_table(
         columns, y = given.read(columns, known)
     x, matrix_names = known.matrix(columns)
     several = len(known.target) > 1
+    name, labels = f"column {known.target[0]!r}", None
+    if several:
+        name, labels = "the target", known.target
     made = assemble(
         x,
-        y,
+        y if isinstance(y, Target) else RawTarget(y, kind, name, labels),
         task_names(columns, known.task),
-        kind=kind,
+        About(
+            source=source or columns.source, features=matrix_names, schema=known, assumptions=said
+        ),
         rule=rule,
         scale=scale,
         target_scale=target_scale,
-        features=matrix_names,
-        target_name="the target" if several else f"column {known.target[0]!r}",
-        label_names=known.target if several else None,
-        schema=known,
-        assumptions=said,
-        source=source or columns.source,
     )
     if known.kind is not None:
         return made
@@ -112,7 +111,7 @@ def from_table(
     return replace(made, schema=replace(known, kind=made.kind, classes=classes))
 
 
-def _decided(
+def _decide(
     table: Table,
     task: str | None,
     target: str | Sequence[str] | None,
@@ -243,7 +242,7 @@ def _read_parquet(path: Path) -> Table:
         raise TacitError(
             f"reading {path} needs pyarrow; install it with pip install 'tacit[data]'"
         ) from None
-    with reading(path, "it is no Parquet file, or write it again"):
+    with reading(path, "it is not a Parquet file, or write it again"):
         arrow = pyarrow.parquet.read_table(path)
         check_header(list(arrow.column_names), str(path))
         if not arrow.num_rows:

@@ -62,6 +62,20 @@ def check_kind(kind: str | None) -> None:
         raise TacitError(f"kind is {kind!r}, expected one of: {', '.join(get_args(Kind))}")
 
 
+@dataclass(frozen=True)
+class RawTarget:
+    """A target as it stands in a table, whose kind and classes its rows tell; see `encode`."""
+
+    y: np.ndarray
+    kind: Kind | None = None
+    name: str = "y"
+    names: Sequence[str] | None = None
+
+    def at(self, rows: np.ndarray) -> Target:
+        """Told by some of the rows."""
+        return encode(self.y[rows], self.kind, self.name, self.names)
+
+
 def encode(
     y: np.ndarray, kind: Kind | None, name: str = "y", names: Sequence[str] | None = None
 ) -> Target:
@@ -155,7 +169,7 @@ def _distinct(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def class_codes(cells: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """The number of each cell's class (text, or None for a gap); -1 where it is none of them."""
+    """The number of each cell's class (text, or None for a gap); -1 for an unknown class."""
     number = {number_text(name): k for k, name in enumerate(classes)}
     listed = cells.tolist()
     code = {cell: -1 if cell is None else number.get(number_text(cell), -1) for cell in set(listed)}

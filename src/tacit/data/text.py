@@ -12,6 +12,7 @@ from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.split import SplitRule
 from tacit.data.tabular import read_table
+from tacit.data.targets import RawTarget
 from tacit.data.words import (
     Sizes,
     Texts,
@@ -55,18 +56,19 @@ def text(
     if path is None:
         raise TacitError("the data set 'text' is a file of yours; pass path=... to a .csv file")
     table = read_table(path)
-    users, written = _filled(table, task), texts(table.column(text), text)
+    users, written = _fill(table, task), texts(table.column(text), text)
     found = Texts([], [], [])
-    label = texts(table.column(target), target) if separator else _filled(table, target)
+    label = texts(table.column(target), target) if separator else _fill(table, target)
     for user, own, cell in zip(users, written, label, strict=True):
         parts = [part.strip() for part in (cell or "").split(separator)] if separator else []
         found.add(user, words_of(own or ""), [part for part in parts if part])
     if separator:
         return tag_federation(found, sizes, rule, table.source)
-    return text_federation(found, label, sizes, rule, table.source)
+    answer = RawTarget(label, "multiclass", "the label")
+    return text_federation(found, answer, sizes, rule, table.source)
 
 
-def _filled(table: Table, name: str) -> np.ndarray:
+def _fill(table: Table, name: str) -> np.ndarray:
     cells = texts(table.column(name), name)
     gaps = missing(cells)
     if gaps.any():

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
 from tacit.data.split import SplitRule
-from tacit.data.targets import Target
+from tacit.data.targets import RawTarget, Target
 from tacit.errors import TacitError
 
 MOST_WORDS = 2**24 - 2
@@ -56,9 +56,8 @@ class Sizes:
     length: int = 64
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("words", 1, MOST_WORDS), ("tags", 2, 100_000), ("length", 1, 100_000),
-        ):  # fmt: skip
+        limits = {"words": (1, MOST_WORDS), "tags": (2, 100_000), "length": (1, 100_000)}
+        for name, (least, most) in limits.items():
             value = getattr(self, name)
             if not isinstance(value, int) or not least <= value <= most:
                 raise TacitError(
@@ -97,7 +96,7 @@ def tag_federation(
 
 def text_federation(
     texts: Texts,
-    target: Target | np.ndarray,
+    target: Target | RawTarget,
     sizes: Sizes,
     rule: SplitRule,
     source: str,
@@ -109,20 +108,14 @@ def text_federation(
         texts.words, sizes.words, sizes.words_file, "words"
     )
     cut = f"texts are cut after {sizes.length} words, a length chosen without looking at them"
-    return assemble(
-        word_ids(texts.words, words, sizes.length),
-        target,
-        np.array(texts.users, dtype=object),
-        kind=None if isinstance(target, Target) else "multiclass",
-        rule=rule,
-        scale="none",
-        target_scale="none",
+    about = About(
+        source=source,
         features=words,
-        target_name="the label",
         assumptions=(*said, *about_words, cut),
         leaks=(*word_leaks, *leaks),
-        source=source,
     )
+    x, users = word_ids(texts.words, words, sizes.length), np.array(texts.users, dtype=object)
+    return assemble(x, target, users, about, rule=rule)
 
 
 def word_ids(texts: Sequence[Sequence[str]], words: Sequence[str], length: int) -> np.ndarray:

@@ -54,11 +54,10 @@ def demo_clients() -> Federation:
     y = np.stack([np.isin(digits, yes) for yes in QUESTIONS.values()], axis=1).astype(np.float32)
     order = np.random.default_rng(0).permutation(len(points))
     names = np.array([f"client-{i}" for i in range(CLIENTS)])[np.arange(len(points)) % CLIENTS]
-    found = data.from_arrays(
-        points[order].astype(np.float32) / 16, y[order], names, kind="multilabel",
-        labels=list(QUESTIONS), scale="none", validation=0.2, test=0.6,
-        source="scikit-learn digits, ten clients",
-    )  # fmt: skip
+    x = points[order].astype(np.float32) / 16
+    about: Any = {"kind": "multilabel", "labels": list(QUESTIONS), "scale": "none"}
+    about |= {"validation": 0.2, "test": 0.6, "source": "scikit-learn digits, ten clients"}
+    found = data.from_arrays(x, y[order], names, **about)
     pairs = list(combinations(QUESTIONS, 2))
     holds = {f"client-{i}": list(pairs[i % len(pairs)]) for i in range(CLIENTS)}
     return found.with_heads({name: [name] for name in QUESTIONS}, holds)
@@ -115,14 +114,13 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
 def _train(
     federation: Federation, method: Method, rounds: int, curator: Secure | None = None
 ) -> Run:
-    return train(
-        federation, method, model="mlp", rounds=rounds, seed=0, personalise="none",
-        baselines=False, curator=curator,
-    )  # fmt: skip
+    settings: Any = {"model": "mlp", "rounds": rounds, "seed": 0, "curator": curator}
+    return train(federation, method, personalise="none", baselines=False, **settings)
 
 
 def _row(name: str, run: Run, seconds: float) -> dict[str, Any]:
-    sent = run.simulation.sent if isinstance(run.simulation, SecureExchange) else {}
+    exchange = run.simulation.exchange
+    sent = exchange.sent if isinstance(exchange, SecureExchange) else {}
     size = run.simulation.model.size
     row = {
         "curator": name,

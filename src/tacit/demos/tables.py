@@ -38,6 +38,7 @@ from tacit.files import make_folder
 from tacit.local.recipes import Personalise
 from tacit.methods import AUTO, FedAvg, Local, Method
 from tacit.privacy import NOT_COVERED, Privacy
+from tacit.report.tables import write_comparison
 
 SEEDS = (0, 1, 2)
 ROUNDS, COHORT = 40, 0.5
@@ -55,10 +56,8 @@ class Line:
     def run(self, federation: Federation, seed: int, **more: Any) -> Run:
         privacy = None if self.epsilon is None else Privacy(epsilon=self.epsilon)
         often = {} if self.method == AUTO else {"rounds": ROUNDS, "cohort": COHORT}
-        return train(
-            federation, self.method, privacy=privacy, seed=seed, personalise=self.last,
-            **often, **more,
-        )  # fmt: skip
+        more |= {"privacy": privacy, "seed": seed, "personalise": self.last}
+        return train(federation, self.method, **often, **more)
 
 
 ALONE = Line("alone", Local(lr=1.0, batch=None, shrink=0.1))
@@ -95,14 +94,11 @@ def demo_data() -> tuple[Federation, str]:
 
 def run_demo(out: Path, *, as_json: bool = False) -> None:
     """Print the table, write the report of one run and the comparison of all."""
-    from tacit.report.tables import write_comparison
-
     federation, words = demo_data()
     screen = Console(stderr=as_json)
     screen.print(f"[bold]{words}[/bold]")
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
+    words = TextColumn("{task.description}")
+    columns = words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     results: dict[tuple[Line, int], dict[str, Any]] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task("training", total=len(LINES) * len(SEEDS) + 1)

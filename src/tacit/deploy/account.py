@@ -92,7 +92,7 @@ class Account:
         self.ledger.book(EXTRA, release, repeatable=False)
 
     def close(self, releases: int) -> None:
-        """Book what is open of the first ones; what the budget forbids was never given away."""
+        """Book the first releases, as far as they are not booked and the budget allows them."""
         self.pay(min(releases, self._room()) - 1)
 
     def _elsewhere(self) -> Counter[Booked]:
@@ -107,10 +107,9 @@ class Account:
         elsewhere, booked = self._elsewhere(), self.booked
         extra = len(self.ledger) - booked
         if self._counted is None or self._counted[:2] != (elsewhere, extra):
-            more = affordable(
-                elsewhere + self.ledger.releases(), self._coming[booked:],
-                self.budget, self._delta, self._privacy.neighbours,
-            )  # fmt: skip
+            spent = elsewhere + self.ledger.releases()
+            limits = self.budget, self._delta, self._privacy.neighbours
+            more = affordable(spent, self._coming[booked:], *limits)
             self._counted = elsewhere, extra, booked + more
         return self._counted[2]
 

@@ -29,7 +29,7 @@ class ColumnSection(Section):
     gaps: bool = False
 
 
-class DataSection(Section):
+class AgreedTable(Section):
     """What every silo's table looks like, and what is predicted from it."""
 
     target: str | list[str]
@@ -54,8 +54,8 @@ class DataSection(Section):
         return {"target": self.targets, "range": span, **shares, "columns": columns}
 
 
-def check_columns(data: DataSection) -> None:
-    """Refuse columns that are none, or that are two things at once."""
+def check_columns(data: AgreedTable) -> None:
+    """Refuse columns without a kind, and columns of two kinds at once."""
     SplitRule(data.validation, data.test, data.split_seed)
     if not data.columns:
         raise TacitError("no columns were agreed: name at least one in [data.columns]")
@@ -96,7 +96,7 @@ def _check_words(where: str, words: Sequence[str], needed: int) -> None:
         )
 
 
-def labels_of(data: DataSection) -> tuple[str, ...]:
+def labels_of(data: AgreedTable) -> tuple[str, ...]:
     """The names of the outputs, once target, labels and range are what this kind needs."""
     kind, classes = data.kind, data.kind in ("binary", "multiclass")
     if (kind == "multilabel") != isinstance(data.target, list):
@@ -124,7 +124,7 @@ def labels_of(data: DataSection) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def heads_of(data: DataSection, silos: Sequence[str]) -> Heads | None:
+def heads_of(data: AgreedTable, silos: Sequence[str]) -> Heads | None:
     """Which labels each silo predicts; None where all predict all."""
     if data.heads is None:
         return None

@@ -29,28 +29,25 @@ Who reads it needs no data. Whatever it says ends in `Terms`, and so in their di
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from tacit.checks import annotations_of, fits
 from tacit.data.federation import ONE_OUTPUT
-from tacit.deploy.agreed import DataSection, check_columns, heads_of, labels_of
+from tacit.deploy.agreed import AgreedTable, check_columns, heads_of, labels_of
 from tacit.deploy.table import schema_of
-from tacit.deploy.terms import Terms
+from tacit.deploy.terms import SERVERS, Terms, agreed_of
 from tacit.errors import TacitError
 from tacit.experiment import toml as config
 from tacit.experiment.auto import chosen
-from tacit.experiment.curator import check_curator
-from tacit.experiment.start import check as check_run
-from tacit.experiment.start import check_channel, model_of, name_of
-from tacit.experiment.toml import Section
-from tacit.methods import ExchangeMethod, Mixed, OnBillboard, RelatedMethod
+from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.start import model_of
+from tacit.experiment.toml import Section, in_section, section
+from tacit.methods import ExchangeMethod, Mixed, RelatedMethod
 from tacit.privacy import Privacy
 from tacit.secure.net.certificates import check_name
+from tacit.secure.settings import Secure
 
 PUBLIC = (
     "the columns of the tables, their types, categories, classes and ranges, and which of them may "
@@ -67,36 +64,31 @@ class ConsortiumSection(Section):
     silos: list[str]
 
 
-class RunSection(Section):
+class AgreedRun(section(in_files(agreed=True))):
     """How long, with whom, and what is released at the end."""
 
-    rounds: int | None = None
-    cohort: float | int | None = None
-    model: str = "linear"
-    seed: int | None = None
     metrics: bool = False
 
 
-class CuratorSection(Section):
+class AgreedCurator(section(in_section(Secure, SERVERS))):
     """Servers that work on shares; each party knows for itself where they are."""
 
-    servers: int = 3
-    trust: Literal["dealer", "replicated"] | None = None
-    bits: Literal[32, 64] | None = None
-    slots: int | None = None
     retries: int = 0
+
+    def settings(self) -> Secure:
+        return Secure(**self.model_dump(exclude={"retries"}))
 
 
 class File(Section):
     """The whole file."""
 
     consortium: ConsortiumSection
-    data: DataSection
+    data: AgreedTable
     method: config.MethodSection = config.MethodSection()
     server: config.ServerSection | None = None
     privacy: config.PrivacySection | None = None
-    curator: CuratorSection | None = None
-    run: RunSection = RunSection()
+    curator: AgreedCurator | None = None
+    run: AgreedRun = AgreedRun()
 
 
 @dataclass(frozen=True)
@@ -123,23 +115,26 @@ class Agreement:
 def _terms(file: File, labels: tuple[str, ...]) -> Terms:
     """What the file says, with what is usual where it says nothing."""
     draft = _draft(file, labels)
-    run, given = file.run, file.method.method()
-    found = chosen(
-        draft.federation(), given, draft.made_privacy(), run.model, run.rounds, run.cohort, "none"
+    plan = Plan(
+        method=file.method.method(),
+        privacy=None if file.privacy is None else Privacy(**file.privacy.model_dump()),
+        server=None if file.server is None else file.server.rule(),
+        curator=None if file.curator is None else file.curator.settings(),
+        personalise="none",
+        **file.run.model_dump(exclude={"metrics"}),
     )
-    method = {"name": name_of(found.picked), **_plain(found.picked)}
+    found = chosen(draft.federation(), plan)
     cohort = 1.0 if found.cohort == 1 else found.cohort
+    agreed = agreed_of(found.plan.but(method=found.picked, cohort=cohort))
     assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed) else PUBLIC
-    return dataclasses.replace(
-        draft, method=method, rounds=found.rounds, cohort=cohort, assumptions=assumed
-    )
+    agreed |= {"retries": 0 if file.curator is None else file.curator.retries}
+    return dataclasses.replace(draft, **agreed, metrics=file.run.metrics, assumptions=assumed)
 
 
 def _draft(file: File, labels: tuple[str, ...]) -> Terms:
-    """Without the method, which is chosen by all the rest."""
-    table, run = file.data.agreed(), file.run
+    """Who and what data: a run is planned by them."""
+    table = file.data.agreed()
     features = schema_of(table).features
-    privacy = None if file.privacy is None else Privacy(**file.privacy.model_dump())
     heads = heads_of(file.data, file.consortium.silos)
     return Terms(
         consortium=file.consortium.name,
@@ -148,15 +143,8 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
         outputs=1 if file.data.kind in ONE_OUTPUT else len(labels),
         input_shape=(len(features),),
         method={},
-        model=run.model,
+        model="",
         rounds=1,
-        cohort=1.0,
-        privacy=None if privacy is None else _plain(privacy),
-        server=None if file.server is None else _plain(file.server.rule()),
-        curator=None if file.curator is None else file.curator.model_dump(exclude={"retries"}),
-        retries=0 if file.curator is None else file.curator.retries,
-        metrics=run.metrics,
-        seed=run.seed,
         features=features,
         labels=labels,
         heads=None if heads is None else heads.to_json(),
@@ -165,35 +153,20 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
     )
 
 
-def _plain(settings: Any) -> dict[str, Any]:
-    """All settings; 1 becomes 1.0 where a fraction may be, or two who agree would differ."""
-    kinds = annotations_of(type(settings))
-    return {
-        name: float(value) if type(value) is int and fits(kinds[name], 0.5) else value
-        for name, value in dataclasses.asdict(settings).items()
-    }
-
-
 def _check_terms(terms: Terms) -> None:
     """Refuse what could not run, by the same rules as a run in one process."""
-    method, privacy, server = terms.made_method(), terms.made_privacy(), terms.made_server()
-    sampler, curator = terms.sampler(), terms.made_curator()
-    everyone = terms.federation()
+    method, sampler, everyone = terms.made_method(), terms.sampler(), terms.federation()
     if isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation:
         raise TacitError(
             f"method {terms.method['name']!r} needs to know how silos are related, which this file "
             "cannot say: choose another (tacit methods)"
         )
-    check_run(everyone, method, terms.rounds, None, privacy, "none")
-    check_channel(method, server, None)
-    check_curator(everyone, method, curator, privacy, terms.seed)
+    terms.plan().check(everyone)
     if isinstance(method, ExchangeMethod) and method.judges and not terms.data["validation"]:
         raise TacitError(
             f"silos of {type(method).__name__} judge models by their validation rows: keep some "
             "(validation = 0.2)"
         )
-    if privacy is not None:
+    if (privacy := terms.made_privacy()) is not None:
         sampler.accountants(privacy.neighbours)
-    if privacy is not None and isinstance(method, OnBillboard) and not math.isfinite(method.clip):
-        raise TacitError("clip must be finite under privacy: an unbounded silo cannot be hidden")
     model_of(terms.model, everyone, 0)

@@ -19,25 +19,18 @@ from typing import TYPE_CHECKING, Any
 import safetensors.torch
 
 from tacit.data.heads import PUBLIC
-from tacit.deploy.coordinator import (
-    Asking,
-    Coordinated,
-    CoordinatedExchange,
-    Silos,
-)
+from tacit.deploy.coordinator import Asking, Coordination, Silos
 from tacit.deploy.diary import Diary
 from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
 from tacit.deploy.terms import Terms, agreed_noise
 from tacit.deploy.work import BEGUN, CPU, RUN
 from tacit.engine.progress import Progress, silent
+from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.store import REMEDY, check_unused
 from tacit.errors import TacitError
-from tacit.experiment.curator import check_curator
-from tacit.experiment.prepare import prepare
-from tacit.experiment.start import check, model_of
-from tacit.experiment.train import epsilon_so_far
+from tacit.experiment.prepare import simulation_of
+from tacit.experiment.start import model_of
 from tacit.files import make_folder, read_json, replace
-from tacit.methods import ExchangeMethod
 from tacit.methods.server import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
@@ -45,7 +38,7 @@ from tacit.randomness import Randomness
 from tacit.secure.settings import Secure
 
 if TYPE_CHECKING:
-    from tacit.deploy.servers import Together
+    from tacit.deploy.servers import SharedJobs
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
 
@@ -54,18 +47,18 @@ STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors
 class Conducted:
     """What the coordinator has in the end: everything in it is public."""
 
-    simulation: Coordinated | CoordinatedExchange
+    coordination: Coordination
     guarantee: Guarantee
     finished: tuple[str, ...]
     """Silos that have the last billboard."""
     scores: dict[str, float] | None
 
     def to_json(self) -> dict[str, Any]:
-        asking = self.simulation.asking
+        asking = self.coordination.asking
         return {
             "consortium": asking.terms.consortium,
-            "rounds": self.simulation.board.round,
-            "stopped": self.simulation.stopped,
+            "rounds": self.coordination.rounds.board.round,
+            "stopped": self.coordination.rounds.stopped,
             "guarantee": self.guarantee.to_json(),
             "finished": list(self.finished),
             "excluded": asking.excluded,
@@ -97,27 +90,29 @@ def conduct(
     asking = Asking(terms, start["run"], start["noise"], silos, folder, diary, one_owner)
     asking.blamed = asking.blamed if blamed is None else blamed
     together = _together(terms, servers, asking)
-    simulation = opened(terms, folder, start, asking, together)
-    silos.expect(simulation.channel.place.size(simulation.contribution_size))
+    coordination = opened(terms, folder, start, asking, together)
+    silos.expect(coordination.course.channel.place.size(coordination.course.contribution_size))
     privacy = terms.made_privacy()
-    epsilon = epsilon_so_far(simulation, privacy, terms.rounds)
+    epsilon = epsilon_so_far(coordination.rounds, privacy, terms.rounds)
     with progress.rounds(terms.consortium, terms.rounds) as on_round:
 
         def after(round: int, point: dict[str, Any]) -> None:
             on_round(round, point)
-            write_status(simulation, point.get("epsilon"))
+            write_status(coordination, point.get("epsilon"))
 
-        simulation.run(epsilon=epsilon, on_round=after)
-    diary.write(RoundsOver(simulation.board.round, simulation.stopped))
+        coordination.rounds.run(epsilon=epsilon, on_round=after)
+    diary.write(RoundsOver(coordination.rounds.board.round, coordination.rounds.stopped))
     before = _result(folder)
     have = {terms.index(name) for name in before.get("finished", ())}
-    finished = tuple(terms.silos[task] for task in sorted(simulation.finish(have)))
+    finished = tuple(terms.silos[task] for task in sorted(coordination.finish(have)))
     scores = before.get("scores")
     if terms.metrics and not before:
-        scores = _scores(simulation, diary)
-    done = Conducted(simulation, promised(simulation), finished, scores)
+        scores = _scores(coordination, diary)
+    done = Conducted(coordination, promised(coordination), finished, scores)
     _write(done, folder)
-    write_status(simulation, epsilon(simulation.channel.ledger.before(terms.rounds)), over=True)
+    write_status(
+        coordination, epsilon(coordination.course.channel.ledger.before(terms.rounds)), over=True
+    )
     promise = done.guarantee.to_json()
     diary.write(GuaranteeGiven(promise["epsilon"], promise["delta"], promise["in_words"]))
     return done
@@ -138,7 +133,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
             )
         return known
     check_unused(folder, path)
-    check(terms.federation(), terms.made_method(), terms.rounds, None, terms.made_privacy(), "none")
+    terms.plan().check(terms.federation())
     noise = agreed_noise(terms)
     key = Randomness.of(terms.seed).run_key if key is None else key
     start = {"run": secrets.token_hex(16), "key": key, "noise": noise, "terms": terms.digest}
@@ -146,7 +141,7 @@ def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
     return start
 
 
-def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together | None:
+def _together(terms: Terms, servers: Secure | None, asking: Asking) -> SharedJobs | None:
     if (servers is None) != (terms.curator is None):
         raise TacitError(
             "these terms agree on servers that work on shares: give --peers and --certificates"
@@ -155,11 +150,10 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> Together 
         )
     if servers is None:
         return None
-    method, privacy = terms.made_method(), terms.made_privacy()
-    check_curator(terms.federation(), method, servers, privacy, terms.seed)
-    from tacit.deploy.servers import Together  # needs tacit[secure]
+    terms.plan().but(curator=servers).check(terms.federation())
+    from tacit.deploy.servers import SharedJobs  # needs tacit[secure]
 
-    return Together(servers, asking)
+    return SharedJobs(servers, asking)
 
 
 def opened(
@@ -167,33 +161,28 @@ def opened(
     folder: Path,
     start: dict[str, Any],
     asking: Asking,
-    together: Together | None = None,
-) -> Coordinated | CoordinatedExchange:
+    together: SharedJobs | None = None,
+) -> Coordination:
     """The run in this folder, as it was left."""
-    method, privacy, federation = terms.made_method(), terms.made_privacy(), terms.federation()
+    privacy, federation = terms.made_privacy(), terms.federation()
     randomness = Randomness(terms.seed, start["key"])
     model = model_of(terms.model, federation, randomness.key("model", 0))
     given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
-    kind = CoordinatedExchange if isinstance(method, ExchangeMethod) else Coordinated
-    simulation = prepare(
-        federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-        folder=folder, server=terms.made_server(),
-        engine=functools.partial(kind, asking=asking, together=together),
-    )  # fmt: skip
-    assert isinstance(simulation, Coordinated | CoordinatedExchange)
-    if together is not None and isinstance(simulation, Coordinated):
-        simulation.channel.curator = together.summing(len(terms.silos))
+    plan = terms.plan().but(privacy=given, curator=None)
+    engine = functools.partial(Coordination, asking=asking, together=together)
+    made = simulation_of(plan, federation, model, terms.sampler(), randomness, CPU, folder, engine)
+    assert isinstance(made, Coordination)
     if privacy is not None and privacy.epsilon is not None:
         delta = privacy.delta_for(len(terms.silos))
-        simulation.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
-    simulation.resume()
-    return simulation
+        made.course.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+    made.rounds.resume()
+    return made
 
 
-def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
+def promised(coordination: Coordination) -> Guarantee:
     """Read off the coordinator's ledger."""
-    terms, channel = simulation.asking.terms, simulation.channel
-    federation, method = simulation.federation, simulation.method
+    terms, channel = coordination.asking.terms, coordination.course.channel
+    federation, method = coordination.federation, coordination.course.method
     return guarantee(
         channel.ledger.releases(),
         channel=method.channel,
@@ -203,7 +192,7 @@ def promised(simulation: Coordinated | CoordinatedExchange) -> Guarantee:
         clip=channel.clip,
         seeded=terms.seed is not None,
         assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-        curator=simulation.curated,
+        curator=coordination.rounds.strategy.curated,
     )
 
 
@@ -213,35 +202,33 @@ def _result(folder: Path) -> dict[str, Any]:
     return read_json(path, {"finished": list}, REMEDY) if path.exists() else {}
 
 
-def _scores(simulation: Coordinated | CoordinatedExchange, diary: Diary) -> dict[str, float] | None:
+def _scores(coordination: Coordination, diary: Diary) -> dict[str, float] | None:
     try:
-        return simulation.measured()
+        return coordination.measured()
     except BudgetSpent as reason:
         diary.write(ScoresWithheld(str(reason)))
         return None
 
 
 def _write(done: Conducted, folder: Path) -> None:
-    shown = done.simulation.shown.tensors
+    shown = done.coordination.rounds.shown.tensors
     public = {name: t.contiguous() for name, t in shown.items() if not name.startswith(HIDDEN)}
     replace(folder / BILLBOARD, safetensors.torch.save(public))
     text = json.dumps(done.to_json(), indent=2, ensure_ascii=False)
     replace(folder / RESULT, text.encode())
 
 
-def write_status(
-    simulation: Coordinated | CoordinatedExchange, epsilon: float | None, *, over: bool = False
-) -> None:
+def write_status(coordination: Coordination, epsilon: float | None, *, over: bool = False) -> None:
     """For `tacit coordinator status`, which reads this file and disturbs nobody."""
-    asking = simulation.asking
+    asking = coordination.asking
     privacy = asking.terms.made_privacy()
     status = {
         "consortium": asking.terms.consortium,
-        "round": simulation.board.round,
-        "rounds": simulation.rounds,
+        "round": coordination.rounds.board.round,
+        "rounds": coordination.course.length,
         "over": over,
         "epsilon": epsilon,
-        "meaning": None if privacy is None else _meaning(simulation, privacy),
+        "meaning": None if privacy is None else _meaning(coordination, privacy),
         "silos": {
             name: {"answered": asking.answered.get(name), "excluded": asking.excluded.get(name)}
             for name in asking.terms.silos
@@ -250,7 +237,7 @@ def write_status(
     replace(asking.folder / STATUS, json.dumps(status).encode())
 
 
-def _meaning(simulation: Coordinated | CoordinatedExchange, privacy: Privacy) -> str:
+def _meaning(coordination: Coordination, privacy: Privacy) -> str:
     """Without this an ε says nothing."""
-    delta = privacy.delta_for(len(simulation.federation))
-    return f"{privacy.neighbours}, δ={delta:g}, {simulation.channel.sampler}"
+    delta = privacy.delta_for(len(coordination.federation))
+    return f"{privacy.neighbours}, δ={delta:g}, {coordination.course.channel.sampler}"

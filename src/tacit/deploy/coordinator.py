@@ -1,6 +1,6 @@
 """Rounds whose tasks are silos elsewhere: ask, collect, publish.
 
-A round is the round of the simulation; only where tasks would train, silos are asked. A silo that
+Rounds are those of a simulation; only where its tasks would train, silos are asked. A silo that
 does not answer in time contributes zero, and the sum is divided by the expected cohort all the
 same, so that nothing about the guarantee depends on who answered. What silos say is not believed:
 a contribution of another shape, with values that are not finite, or longer than the clip is not
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from tacit.data.federation import Federation
 from tacit.deploy.diary import Diary
 from tacit.deploy.events import RoundFailed, SiloDeclined, SiloExcluded, SiloSilent
 from tacit.deploy.guard import SLACK
@@ -26,17 +27,19 @@ from tacit.deploy.messages import Broken, Kind, Reply, Request, same_shape
 from tacit.deploy.scores import released_scores
 from tacit.deploy.terms import Terms
 from tacit.deploy.work import SCORES
+from tacit.engine.course import Course
 from tacit.engine.exchange import Exchange, acceptable
-from tacit.engine.simulate import Public, Simulation
+from tacit.engine.rounds import Billboard, Draw, Rounds, Sent, Strategy
+from tacit.engine.store import Store
 from tacit.errors import TacitError
 from tacit.files import read_json, reading, replace
-from tacit.methods import Board, FedMTL
-from tacit.privacy.channel import BudgetSpent, Channel, Collection
+from tacit.methods import Board, ExchangeMethod, FedMTL
+from tacit.privacy.channel import BudgetSpent
 from tacit.privacy.curator import Curated
 from tacit.words import shortened
 
 if TYPE_CHECKING:
-    from tacit.deploy.servers import Together
+    from tacit.deploy.servers import SharedJobs
 
 COHORT = "cohort.json"
 LOST_COHORT = (
@@ -128,17 +131,78 @@ def _wrong(reply: Reply, request: Request, expected: Mapping[str, Tensor]) -> st
     return "" if reply.state != "done" else same_shape(reply.tensors, expected)
 
 
-class _Coordinating(Simulation):
-    """What does not depend on the channel: nothing is measured here, and everything is saved."""
+class AskedSilos:
+    """Silos in the place of tasks: what they have and measure stays with them."""
 
-    def __init__(self, *given: Any, asking: Asking, together: Together | None = None) -> None:
-        self.asking, self.together = asking, together
-        super().__init__(*given, trace=False)
+    def __init__(self, course: Course, asking: Asking, together: SharedJobs | None = None) -> None:
+        self._course, self.asking, self.together = course, asking, together
 
-    def _make_ready(self, board: Board, public: Public, cohort: list[int]) -> None:
+    def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
+        """What silos contribute; for servers on shares they only get ready, and share later."""
+        drawn, course = cohort.tolist(), self._course
+        if self.together is not None:
+            self.make_ready(board, drawn, self.together)
+            return
+        exchanges = isinstance(course.method, ExchangeMethod)
+        size = course.size_at(board.round)
+        size = course.contribution_size if exchanges else course.channel.place.size(size)
+        expected = {"sent": torch.zeros(size)}
+        asked = {"tensors": board.tensors, **self.request(board)}
+        for task, reply in self._ask_cohort("train", drawn, board.round, expected, **asked).items():
+            vector = reply.tensors["sent"].unsqueeze(0) * (task in drawn)
+            wrong = _unmixable(vector, reply.size) if exchanges else self._unsummable(vector)
+            if wrong:
+                self.asking.exclude(self.asking.terms.silos[task], wrong)
+            else:
+                sizes = torch.tensor([reply.size]) if exchanges else None
+                yield Sent(torch.tensor([task]), vector, 1, sizes, bounded=True)
+
+    def answer(self, board: Board, tasks: Tensor, answers: Iterator[Tensor]) -> None:
+        """Send silos what the curator answers them."""
+        each = dict(zip(tasks.tolist(), answers, strict=True))
+        if each:
+            self.asking.ask(
+                "receive", list(each), board.round, {},
+                each=lambda task: {"tensors": {"answer": each[task]}}, **self.request(board),
+            )  # fmt: skip
+
+    def read(self, board: Board) -> None:
+        """Silos read it with the next request."""
+
+    def finish(self) -> bool:
+        """Silos take their last step with the last billboard, which `Coordination` gives them."""
+        return False
+
+    def look(self) -> dict[str, Any]:
+        """Silos' losses are their own: the curve here has no loss."""
+        return {}
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        asking = self.asking
+        return {"diverged": [], "excluded": asking.excluded, "answered": asking.answered}
+
+    def remember(self, notes: dict[str, Any]) -> None:
+        self.asking.excluded.update(notes["excluded"])
+        self.asking.answered.update(notes["answered"])
+
+    def request(self, board: Board) -> dict[str, Any]:
+        """What a request of this round carries."""
+        course, channel = self._course, self._course.channel
+        clip = channel.clip if channel.release is not None else None
+        spread = float(course.public(board)[2])
+        return {"key": course.randomness.run_key, "spread": spread, "clip": clip}
+
+    def scores(self, board: Board, cohort: list[int], round: int) -> Iterator[Tensor]:
+        """Bounded scores [1, size] of the silos' models, zeros from outside the cohort."""
+        expected, asked = {"sent": torch.zeros(SCORES)}, self.request(board)
+        replies = self._ask_cohort("measure", cohort, round, expected, **asked)
+        for task, reply in replies.items():
+            yield reply.tensors["sent"].unsqueeze(0) * (task in cohort)
+
+    def make_ready(self, board: Board, cohort: list[int], together: SharedJobs) -> None:
         """Have the cohort train, for servers on shares; all who were asked share, if only zeros."""
-        together, asked = self.together, self._asked(board, public)
-        assert together is not None
+        asked = self.request(board)
         replies = self._ask_cohort("train", cohort, board.round, {}, tensors=board.tensors, **asked)
         together.begin(replies, board.round)
         together.asked = asked
@@ -146,7 +210,7 @@ class _Coordinating(Simulation):
     @property
     def _hides(self) -> bool:
         """Whether nobody may learn who is in a cohort."""
-        channel = self.channel
+        channel = self._course.channel
         return channel.release is not None and channel.sampler.secret and not self.asking.one_owner
 
     def _ask_cohort(
@@ -156,34 +220,108 @@ class _Coordinating(Simulation):
 
         A round is over when the slowest silo has answered. If the slowest of the cohort decided,
         all others could tell from its length whether a slow silo was drawn, and the guarantee
-        counts on their not knowing.
+        counts on their not knowing. What comes from outside counts as zeros, but is handed on all
+        the same: adding them up must not take longer for a larger cohort.
         """
         tasks, members = cohort, set(cohort)
         if self._hides:
-            tasks = list(range(len(self.federation)))
+            tasks = list(range(len(self._course.names)))
         return self.asking.ask(
             kind, tasks, round, expected, each=lambda k: {"takes_part": k in members}, **same
         )
 
-    def _heard(
-        self, kind: Kind, cohort: list[int], round: int, size: int, **same: Any
-    ) -> Iterator[tuple[int, Tensor]]:
-        """The vectors [1, size] of silos that answered; whatever came from outside counts as zeros.
+    def _unsummable(self, vector: Tensor) -> str:
+        """An honest silo clips: what is longer was meant to be, even if it could be shortened."""
+        length = float(torch.linalg.vector_norm(vector.double()))
+        if self._course.channel.release is not None and length > 1 + SLACK:
+            return "is longer than the clip"
+        # Without privacy nothing is clipped.
+        return "" if bool(acceptable(vector)) else "is too long for any sum"
 
-        They are handed on all the same: adding them up must not take longer for a larger cohort.
-        """
-        replies = self._ask_cohort(kind, cohort, round, {"sent": torch.zeros(size)}, **same)
-        for task, reply in replies.items():
-            yield task, reply.tensors["sent"].unsqueeze(0) * (task in cohort)
+
+def _unmixable(vector: Tensor, size: int) -> str:
+    return "" if size > 0 and bool(acceptable(vector)) else "cannot be mixed"
+
+
+class SummedOnShares(Billboard):
+    """The billboard where servers sum on shares: a round may be lost with a silo that leaves."""
+
+    def __init__(self, course: Course, asked: AskedSilos) -> None:
+        super().__init__(course, asked)
+        self._diary = asked.asking.diary
+
+    def round(self, board: Board, draw: Draw) -> Board:
+        from tacit.deploy.servers import RoundLost  # needs tacit[secure]
+        from tacit.secure.jobs.summing import Spoiled
+
+        try:
+            return super().round(board, draw)
+        except (RoundLost, Spoiled) as lost:
+            if len(set(self.course.stages)) > 1 or self.course.length == 1:
+                raise BudgetSpent(
+                    f"{lost}, and this method can spare none: agree on retries"
+                ) from lost
+            self._diary.write(RoundFailed(board.round, str(lost)))
+            return dataclasses.replace(board, round=board.round + 1)
+
+
+class MixedOnShares(Exchange):
+    """The exchange where servers mix on shares: silos get their answers from them."""
+
+    def __init__(self, course: Course, asked: AskedSilos, together: SharedJobs) -> None:
+        super().__init__(course, asked)
+        self._silos, self._together = asked, together
+
+    def round(self, board: Board, draw: Draw) -> Board:
+        course, after = self.course, dataclasses.replace(board, round=board.round + 1)
+        self._silos.make_ready(board, draw(board.round).tolist(), self._together)
+        if len(self._together.ready) < 2:  # there is nobody to hear of
+            return after
+        from tacit.deploy.servers import RoundLost
+        from tacit.engine.on_shares import OnShares  # needs tacit[secure]
+
+        assert isinstance(self.method, FedMTL)
+        settings, length = self._together.settings, course.contribution_size
+        try:
+            job = OnShares(self.method, settings, course.model, length).job
+            self._together.run(job, board.round)
+        except RoundLost as lost:
+            self._silos.asking.diary.write(RoundFailed(board.round, str(lost), kept=True))
+        return after
 
     @property
-    def careful(self) -> bool:
-        return True
+    def curated(self) -> Curated | None:
+        from tacit.engine.on_shares import about
 
-    def _asked(self, board: Board, public: Public) -> dict[str, Any]:
-        """What a request of this round carries."""
-        clip = self.channel.clip if self.channel.release is not None else None
-        return {"key": self.randomness.run_key, "spread": float(public[2]), "clip": clip}
+        return about(self._together.settings)
+
+
+class Coordination:
+    """The rounds of a consortium, whose tasks are silos elsewhere."""
+
+    def __init__(
+        self,
+        course: Course,
+        federation: Federation,
+        store: Store,
+        *,
+        asking: Asking,
+        together: SharedJobs | None = None,
+    ) -> None:
+        self.course, self.federation, self.asking = course, federation, asking
+        self.silos = AskedSilos(course, asking, together)
+        strategy = self._strategy(together)
+        self.rounds = Rounds(strategy, store, draw=self._cohort, careful=True)
+
+    def _strategy(self, together: SharedJobs | None) -> Strategy:
+        course, silos = self.course, self.silos
+        exchanges = isinstance(course.method, ExchangeMethod)
+        if together is None:
+            return Exchange(course, silos) if exchanges else Billboard(course, silos)
+        if exchanges:
+            return MixedOnShares(course, silos, together)
+        course.channel.curator = together.summing(len(course.names))
+        return SummedOnShares(course, silos)
 
     def _cohort(self, round: int) -> Tensor:
         """Drawn once for each round: asking other silos after a crash would change the sampling."""
@@ -193,43 +331,26 @@ class _Coordinating(Simulation):
             with reading(path, LOST_COHORT):
                 tasks = torch.tensor(known["tasks"], dtype=torch.int64)
                 if not torch.equal(tasks, tasks.unique()) or bool(
-                    ((tasks < 0) | (tasks >= len(self.federation))).any()
+                    ((tasks < 0) | (tasks >= len(self.course.names))).any()
                 ):
                     raise ValueError(f"its tasks are {known['tasks']}")
             if known["round"] == round:
                 return tasks
-        cohort = super()._cohort(round)
+        cohort = self.rounds.drawn(round)
         replace(path, json.dumps({"round": round, "tasks": cohort.tolist()}).encode())
         return cohort
 
-    def _look(self, epsilon: Callable[[int], float | None]) -> None:
-        """Silos' losses are their own: the curve here has no loss."""
-        spent = epsilon(self.channel.ledger.before(self.board.round))
-        self.curve.append({"round": self.board.round, "epsilon": spent})
-
-    def _settle(self) -> None:
-        """Silos do it, with the last billboard."""
-
-    @property
-    def _notes(self) -> dict[str, Any]:
-        asking = self.asking
-        return super()._notes | {"excluded": asking.excluded, "answered": asking.answered}
-
-    def _remember(self, notes: dict[str, Any]) -> None:
-        self.asking.excluded.update(notes["excluded"])
-        self.asking.answered.update(notes["answered"])
-
     def finish(self, have: set[int]) -> set[int]:
-        """Give everybody the last billboard but those who have it; returns who does then."""
-        board, tasks = self.board, [k for k in range(len(self.federation)) if k not in have]
-        asked = self._asked(board, self._public(board))
+        """Give everybody the last billboard but those who have it; returns who has it then."""
+        board, tasks = self.rounds.board, [k for k in range(len(self.federation)) if k not in have]
+        asked = self.silos.request(board)
         return have | set(
             self.asking.ask("finish", tasks, board.round, {}, tensors=board.tensors, **asked)
         )
 
     def measured(self) -> dict[str, float]:
         """The mean score and loss of all silos: a release like any other, after the last."""
-        round, channel = self.rounds, self.channel
+        round, channel = self.course.length, self.course.channel
         if channel.release is None:
             raise TacitError("scores of silos are released with noise only, and here is none")
         once = dataclasses.replace(
@@ -239,107 +360,7 @@ class _Coordinating(Simulation):
         once.release = dataclasses.replace(channel.release, replaced=2.0)
         collection = once.open(round, round + 1)
         cohort = self._cohort(round).tolist()
-        asked = self._asked(self.board, self._public(self.board))
-        for _, vector in self._heard("measure", cohort, round, SCORES, **asked):
+        for vector in self.silos.scores(self.rounds.board, cohort, round):
             collection.add_bounded(vector)
         mean = collection.publishable(SCORES)
         return released_scores(self.federation, mean, once.noise_at(round))
-
-
-class Coordinated(_Coordinating):
-    """The billboard, with silos as tasks."""
-
-    def _round(self, board: Board) -> Board:
-        if self.together is None:
-            return super()._round(board)
-        from tacit.deploy.servers import RoundLost  # needs tacit[secure]
-        from tacit.secure.jobs.summing import Spoiled
-
-        try:
-            return super()._round(board)
-        except (RoundLost, Spoiled) as lost:
-            if len(set(self.stages)) > 1 or self.rounds == 1:
-                raise BudgetSpent(
-                    f"{lost}, and this method can spare none: agree on retries"
-                ) from lost
-            self.asking.diary.write(RoundFailed(board.round, str(lost)))
-            return dataclasses.replace(board, round=board.round + 1)
-
-    def _collect(
-        self, board: Board, public: Public, cohort: Tensor, collection: Collection | None
-    ) -> None:
-        assert collection is not None  # `Terms.sampler` lets only methods through that speak
-        if self.together is not None:
-            self._make_ready(board, public, cohort.tolist())
-            return
-        size = self.channel.place.size(self.size_at(board.round))
-        asked = {"tensors": board.tensors, **self._asked(board, public)}
-        for task, vector in self._heard("train", cohort.tolist(), board.round, size, **asked):
-            if self._too_long(vector, self.channel):
-                self.asking.exclude(self.asking.terms.silos[task], "is longer than the clip")
-            elif not bool(acceptable(vector)):  # without privacy nothing is clipped
-                self.asking.exclude(self.asking.terms.silos[task], "is too long for any sum")
-            else:
-                collection.add_bounded(vector)
-
-    @staticmethod
-    def _too_long(vector: Tensor, channel: Channel) -> bool:
-        """An honest silo clips: what is longer was meant to be, even if it could be shortened."""
-        length = float(torch.linalg.vector_norm(vector.double()))
-        return channel.release is not None and length > 1 + SLACK
-
-
-class CoordinatedExchange(_Coordinating, Exchange):
-    """The exchange, with silos as tasks: the curator is this machine."""
-
-    def _round(self, board: Board) -> Board:
-        public, cohort = self._public(board), self._cohort(board.round).tolist()
-        asked = self._asked(board, public)
-        if self.together is not None:
-            self._round_on_shares(board, public, cohort, self.together)
-            return dataclasses.replace(board, round=board.round + 1)
-        expected = {"sent": torch.zeros(self.contribution_size)}
-        replies = self._ask_cohort(
-            "train", cohort, board.round, expected, tensors=board.tensors, **asked
-        )
-        usable = {}
-        for task, reply in replies.items():
-            if reply.size > 0 and bool(acceptable(reply.tensors["sent"].unsqueeze(0))):
-                usable[task] = reply
-            else:
-                self.asking.exclude(self.asking.terms.silos[task], "cannot be mixed")
-        if usable:
-            here = torch.tensor(list(usable))
-            vectors = torch.stack([reply.tensors["sent"] for reply in usable.values()])
-            sizes = torch.tensor([reply.size for reply in usable.values()])
-            uploads = self._uploads(here, vectors, sizes, board.round)
-            answers = dict(zip(here.tolist(), self._curated(uploads), strict=True))
-            self.asking.ask(
-                "receive", list(answers), board.round, {},
-                each=lambda task: {"tensors": {"answer": answers[task]}}, **asked,
-            )  # fmt: skip
-        return dataclasses.replace(board, round=board.round + 1)
-
-    def _round_on_shares(
-        self, board: Board, public: Public, cohort: list[int], together: Together
-    ) -> None:
-        self._make_ready(board, public, cohort)
-        if len(together.ready) < 2:  # there is nobody to hear of
-            return
-        from tacit.deploy.servers import RoundLost
-        from tacit.engine.on_shares import OnShares  # needs tacit[secure]
-
-        assert isinstance(self.method, FedMTL)
-        made = OnShares(self.method, together.settings, self.model, self.contribution_size).job
-        try:
-            together.run(made, board.round)
-        except RoundLost as lost:
-            self.asking.diary.write(RoundFailed(board.round, str(lost), kept=True))
-
-    @property
-    def curated(self) -> Curated | None:
-        if self.together is None:
-            return None
-        from tacit.engine.on_shares import about
-
-        return about(self.together.settings)

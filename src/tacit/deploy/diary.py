@@ -54,12 +54,12 @@ class Entry:
         plain = json.loads(line)
         time, kind = plain.pop("time"), KINDS[plain.pop("kind")]
         if plain.get("spent") is not None:
-            plain["spent"] = _checked(Spending, plain["spent"])
+            plain["spent"] = _check(Spending, plain["spent"])
         datetime.fromisoformat(time)
-        return cls(time, _checked(kind, plain))
+        return cls(time, _check(kind, plain))
 
 
-def _checked(kind: type[Any], plain: dict[str, Any]) -> Any:
+def _check(kind: type[Any], plain: dict[str, Any]) -> Any:
     made, kinds = kind(**plain), annotations_of(kind)
     if not all(fits(kinds[name], value) for name, value in vars(made).items()):
         raise TypeError("a field of another type")
@@ -76,15 +76,15 @@ class Diary:
     """Sees every line too: a terminal, or a test."""
 
     def write(self, event: Event) -> None:
-        entry = Entry(datetime.now().astimezone().isoformat(timespec="seconds"), _tamed(event))
+        entry = Entry(datetime.now().astimezone().isoformat(timespec="seconds"), _tame(event))
         self.also(entry.said)
         if self.folder is not None:
             append(self.folder / EVENTS, entry.to_json() + "\n")
             append(self.folder / LOG, f"{entry.when}  {entry.said}\n")
 
 
-def _tamed(event: Event) -> Event:
-    """With texts as they may be shown, none of which fills the disk."""
+def _tame(event: Event) -> Event:
+    """The event with tame texts that are too short to fill the disk."""
     texts = {
         name: "\n".join(map(tame, value[:LONGEST_ENTRY].split("\n")))
         for name, value in vars(event).items()

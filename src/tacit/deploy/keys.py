@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tacit.errors import TacitError
 from tacit.files import make_folder, replace
 from tacit.secure.jobs.job import COORDINATOR
-from tacit.secure.net.certificates import authority_of, check_name, issued, write_secret
+from tacit.secure.net.certificates import authority_of, check_name, issue, write_secret
 
 HERE = ("localhost", "127.0.0.1")
 """Where the coordinator can always be reached from its own machine."""
@@ -61,7 +61,7 @@ def make_keys(folder: Path, silos: Sequence[str], hosts: Sequence[str] = ()) -> 
         )
     else:
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH]
-        made, secret = issued(COORDINATOR, addresses, purposes, authority, signer)
+        made, secret = issue(COORDINATOR, addresses, purposes, authority, signer)
         write_secret(key, secret)
         replace(certificate, made)
     for silo in silos:
@@ -99,7 +99,7 @@ def load_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
         found = None
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         raise TacitError(
-            f"{path} is no elliptic-curve key in OpenSSH's format without a password: give the "
+            f"{path} is not an elliptic-curve key in OpenSSH's format without a password: give the "
             "silo's node.key"
         )
     return found
@@ -114,7 +114,7 @@ def load_public(path: Path) -> bytes:
         found = None
     if not isinstance(found, ec.EllipticCurvePublicKey):
         raise TacitError(
-            f"{path} is no public elliptic-curve key in OpenSSH's format: ask the silo for its "
+            f"{path} is not a public elliptic-curve key in OpenSSH's format: ask the silo for its "
             "node.pub"
         )
     return found.public_bytes(
@@ -132,7 +132,7 @@ def _read(path: Path) -> bytes:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write it, or make sure that it is what is there."""
+    """Write the file, or check that it already has this content."""
     if not path.exists():
         replace(path, content)
     elif path.read_bytes() != content:
@@ -149,7 +149,7 @@ def _address(host: str) -> x509.GeneralName:
         pass
     if not _HOST.fullmatch(host):
         raise TacitError(
-            f"{host!r} is no address of a host: write a name such as fl.example.org, or an IP "
+            f"{host!r} is not an address of a host: write a name such as fl.example.org, or an IP "
             "address, without a port"
         )
     return x509.DNSName(host)

@@ -27,7 +27,7 @@ from tacit.deploy.trust import what_leaves
 from tacit.deploy.work import Work
 from tacit.engine.personalise import KIND, personalise
 from tacit.engine.progress import Progress
-from tacit.engine.simulate import Simulation
+from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
 from tacit.experiment.baselines import exactly_alone
 from tacit.experiment.models import SavedModels, write_models
@@ -44,49 +44,47 @@ def keep_personal(
     work: Work, own: Own, mode: Personalise, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Fine-tune and choose on this silo's rows, keep the model, and say how good it is."""
-    simulation = work.reopened()
-    if simulation is None:
+    trained = work.reopened()
+    if trained is None:
         raise TacitError("this silo has seen no billboard yet: take part in a run first")
     task = torch.tensor([work.task])
-    if not len(simulation.federation.validation.y):
+    if not len(trained.federation.validation.y):
         mode = "none"  # nothing to choose by
     ended = None
-    if simulation.method.settles:
-        models, alone = simulation.personal, exactly_alone(simulation, task)
+    if trained.method.settles:
+        models, alone = trained.personal, exactly_alone(trained, task)
     else:
-        done = personalise(simulation, mode, progress, alone=True, tasks=task)
-        models, alone = (done.models if done.chosen else simulation.personal), done.alone
+        done = personalise(trained, mode, progress, alone=True, tasks=task)
+        models, alone = (done.models if done.chosen else trained.personal), done.alone
         ended = done.candidates[0] if done.candidates else None
-    part: Part = simulation.test_part
-    scores = simulation.measure(part, task, personal=models)
-    federation = _alone(simulation, work, own)
-    write_models(
-        folder / MODEL, federation, simulation.model, lambda k: models(task[k]), simulation.shown,
-        work.terms.model,
-    )  # fmt: skip
-    report = _report(work, simulation, part, scores, alone, ended) | _left(folder)
+    part: Part = trained.test_part
+    scores = trained.measure(part, task, personal=models)
+    federation = _alone(trained, work, own)
+    learned = trained.model, lambda k: models(task[k]), trained.shown
+    write_models(folder / MODEL, federation, *learned, work.terms.model)
+    report = _report(work, trained, part, scores, alone, ended) | _left(folder)
     replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
     return report
 
 
 def _report(
     work: Work,
-    simulation: Simulation,
+    trained: Tasks,
     part: Part,
     scores: metrics.Metrics,
     alone: metrics.Metrics | None,
     ended: Candidate | None,
 ) -> dict[str, Any]:
-    name, higher = metrics.main_score(simulation.federation.kind, simulation.federation.heads)
-    size, mixed = simulation.contribution_size, isinstance(simulation.method, Mixed)
+    name, higher = metrics.main_score(trained.federation.kind, trained.federation.heads)
+    size, mixed = trained.course.contribution_size, isinstance(trained.method, Mixed)
     spent = work.spent
     return {
         "silo": work.terms.silos[work.task],
         "consortium": work.terms.consortium,
         "kind": work.terms.kind,
-        "rounds": simulation.board.round,
+        "rounds": trained.board.round,
         "label": NOT_COVERED,
-        "rows": int(simulation.federation.train.counts.sum()),
+        "rows": int(trained.federation.train.counts.sum()),
         "measured_on": part,
         "score": name,
         "higher_is_better": higher,
@@ -95,10 +93,10 @@ def _report(
         "chosen": "what the method left" if ended is None else str(ended),
         "ended": None if ended is None else dict(zip(KIND, ended.kind, strict=False)),
         "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
-        "numbers": size if work.exchanges else simulation.channel.place.size(size),
+        "numbers": size if work.exchanges else work.channel.place.size(size),
         "leaves": what_leaves(work.terms),
-        "guarantee": _promised(work, simulation).to_json(),
-        **({"effects": effects_of(simulation, work.task).to_json()} if mixed else {}),
+        "guarantee": _describe_promise(work, trained).to_json(),
+        **({"effects": effects_of(trained, work.task).to_json()} if mixed else {}),
     }
 
 
@@ -110,41 +108,44 @@ def _left(folder: Path) -> dict[str, Any]:
     return {"contributions": times, "unreadable_events": unreadable}
 
 
-def _promised(work: Work, simulation: Simulation) -> Guarantee:
+def _describe_promise(work: Work, trained: Tasks) -> Guarantee:
     """What the run promises this silo, read off the silo's own ledger of it."""
-    federation, method, channel = simulation.federation, simulation.method, simulation.channel
+    federation, method, channel = trained.federation, trained.method, work.channel
+    assumptions = (*federation.assumptions, *([PUBLIC] if federation.heads else []))
     promise = guarantee(
-        channel.ledger.releases(), channel=method.channel, privacy=work.terms.made_privacy(),
-        tasks=len(federation), sampler=channel.sampler, clip=channel.clip,
+        channel.ledger.releases(),
+        channel=method.channel,
+        privacy=work.terms.made_privacy(),
+        tasks=len(federation),
+        sampler=channel.sampler,
+        clip=channel.clip,
         seeded=work.terms.seed is not None,
-        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
-        curator=simulation.curated,
-    )  # fmt: skip
+        assumptions=assumptions,
+    )
     return dataclasses.replace(promise, party="silo")
 
 
 def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """A score that cannot be computed is none: JSON has no other word for it."""
+    """A score that is not finite becomes null, because JSON has no NaN."""
     return {k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()}
 
 
-def _alone(simulation: Simulation, work: Work, own: Own) -> Federation:
+def _alone(trained: Tasks, work: Work, own: Own) -> Federation:
     """This silo as the only task, with what turns its tables into rows."""
     terms, task = work.terms, work.task
     none = torch.zeros(0, *terms.input_shape)
     nothing = Rows(none, torch.zeros(0), torch.zeros(2, dtype=torch.int64))
-    heads = simulation.federation.heads
+    heads = trained.federation.heads
     mine = None
     if heads is not None:
         mine = Heads(heads.names, heads.outputs, heads.holds[task : task + 1])
-    return Federation(
-        [terms.silos[task]], terms.kind, terms.outputs, nothing, nothing, nothing,
-        terms.features, terms.labels, own.target_scale,
-        preprocessing=own.preprocessing, schema=own.schema, heads=mine,
-    )  # fmt: skip
+    known: Any = {"features": terms.features, "labels": terms.labels, "heads": mine}
+    known |= {"preprocessing": own.preprocessing, "target_scale": own.target_scale}
+    parts, names = (nothing, nothing, nothing), [terms.silos[task]]
+    return Federation(names, terms.kind, terms.outputs, *parts, schema=own.schema, **known)
 
 
-def predicted(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
+def predict_rows(folder: Path, table: Table) -> tuple[np.ndarray, SavedModels]:
     """Predictions for new rows by the model in this silo's folder; no server is needed."""
     if not (folder / MODEL / "about.json").exists():
         raise TacitError(

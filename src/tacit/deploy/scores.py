@@ -28,12 +28,12 @@ def _worst(federation: Federation) -> tuple[str, Tensor]:
 
 def bounded_scores(work: Work) -> Tensor:
     """Score and loss of this silo's own model as a vector of length at most one."""
-    simulation = work.reopened()
-    if simulation is None:
+    tasks = work.reopened()
+    if tasks is None:
         raise TacitError("this silo has no model yet")
-    part: Part = "test" if len(simulation.federation.test.y) else "validation"
-    found = simulation.measure(part, torch.tensor([work.task])).overall
-    name, worst = _worst(simulation.federation)
+    part: Part = "test" if len(tasks.federation.test.y) else "validation"
+    found = tasks.measure(part, torch.tensor([work.task])).overall
+    name, worst = _worst(tasks.federation)
     pair = torch.tensor([_known(found[name]), _known(found["loss"])]) / worst
     return (torch.nan_to_num(pair, nan=1.0).clamp(0.0, 1.0) / math.sqrt(SCORES)).float()
 

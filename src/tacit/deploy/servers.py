@@ -64,11 +64,8 @@ def sum_job(
 ) -> tuple[SumJob, Grid]:
     """The job of one noisy sum. Silos make it too: whatever is asked for has to be this."""
     grid = Grid.of(silos, servers, noise)
-    job = SumJob(
-        servers=servers, clients=clients, size=size, bits=grid.bits, bound=grid.steps,
-        noise=noise * grid.steps, **given,
-    )  # fmt: skip
-    return job, grid
+    given |= {"bits": grid.bits, "bound": grid.steps, "noise": noise * grid.steps}
+    return SumJob(servers=servers, clients=clients, size=size, **given), grid
 
 
 @dataclass
@@ -85,7 +82,7 @@ class ToServers:
         return take_part(job, secret, identity, addresses, WORKING)
 
 
-def asked_job(described: Mapping[str, Any] | None) -> Job:
+def read_job(described: Mapping[str, Any] | None) -> Job:
     """The job that a request speaks of; whether it is the agreed one is another question."""
     if described is None:
         raise Refused("shares were asked for, but for no job")
@@ -121,7 +118,7 @@ class RoundLost(TacitError):
 
 
 @dataclass
-class Together:
+class SharedJobs:
     """Jobs that silos take part in by themselves."""
 
     settings: Secure
@@ -144,9 +141,9 @@ class Together:
     def run(self, make: Callable[[tuple[str, ...]], Job], round: int) -> tuple[Job, Outcome]:
         """`make(clients)` is the job for these silos; raises `RoundLost` if one stays away."""
         while True:
-            job = self._begun(make, round)
+            job = self._begin_job(make, round)
             try:
-                return job, self._tried(job, round)
+                return job, self._try_job(job, round)
             except PartyError as error:
                 if error.party not in job.clients:
                     raise TacitError(
@@ -158,7 +155,7 @@ class Together:
             if not (job.repeatable and self._retry(round)):
                 raise RoundLost(lost)
 
-    def _tried(self, job: Job, round: int) -> Outcome:
+    def _try_job(self, job: Job, round: int) -> Outcome:
         """Try the same job, which nobody pays for again, until a party is known to be gone."""
         remote = self.settings.remote()
         assert isinstance(remote, Remote)
@@ -176,7 +173,7 @@ class Together:
                     raise
                 time.sleep(0.0 if silo else pause)
 
-    def _begun(self, make: Callable[[tuple[str, ...]], Job], round: int) -> Job:
+    def _begin_job(self, make: Callable[[tuple[str, ...]], Job], round: int) -> Job:
         """The job of this round, the same after a crash: it is kept before anybody hears of it."""
         known = self._known()
         if known["round"] == round and known["job"] is not None:
@@ -233,7 +230,7 @@ class Together:
 class SiloSum:
     """The billboard's curator, where silos hand in shares themselves; see `privacy.curator`."""
 
-    together: Together
+    together: SharedJobs
     silos: int
     repeats = True
 

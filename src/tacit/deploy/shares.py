@@ -29,7 +29,7 @@ import torch
 
 from tacit.deploy.guard import Refused
 from tacit.deploy.messages import Request
-from tacit.deploy.servers import ToServers, asked_job, sum_job
+from tacit.deploy.servers import ToServers, read_job, sum_job
 from tacit.deploy.work import Work
 from tacit.engine.on_shares import OnShares
 from tacit.errors import TacitError
@@ -94,7 +94,7 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
 
     That is 0 outside the cohort, and None for a whole model.
     """
-    job, last = asked_job(request.job), work.last
+    job, last = read_job(request.job), work.last
     if work.name not in job.clients or not set(job.clients) <= set(work.terms.silos):
         raise Refused("shares were asked for a job of other parties")
     if last.round != request.round or last.phase not in ("trained", "watched", "received"):
@@ -102,22 +102,20 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
     vector = last.tensors["sent"].double().numpy()
     if last.phase == "watched":
         vector = np.zeros_like(vector)  # what it has in store is random
-    share = _mixed if work.exchanges else _summed
+    share = _share_model if work.exchanges else _share_vector
     return share(work, request, servers, handed, job, vector)
 
 
-def _summed(
+def _share_vector(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
 ) -> int:
-    channel = work.simulation.channel
+    channel = work.channel
     release = channel.release_at(request.round)
     if release is None:
         raise Refused("servers open sums with noise only, and here is none")
-    size = channel.place.size(work.simulation.size_at(request.round))
-    agreed, grid = sum_job(
-        len(work.terms.silos), servers.settings.servers, job.clients, size,
-        release.noise_multiplier, id=job.id,
-    )  # fmt: skip
+    size = channel.place.size(work.course.size_at(request.round))
+    parties = len(work.terms.silos), servers.settings.servers, job.clients
+    agreed, grid = sum_job(*parties, size, release.noise_multiplier, id=job.id)
     _check_agreed(job, agreed)
     integers = grid.integers(vector)
     handed.enter(work, request, agreed, integers.tobytes())
@@ -125,17 +123,17 @@ def _summed(
     return 0 if work.last.phase == "watched" else size
 
 
-def _mixed(
+def _share_model(
     work: Work, request: Request, servers: ToServers, handed: Handed, job: Job, vector: np.ndarray
 ) -> None:
-    simulation, method = work.simulation, work.simulation.method
+    model, method = work.tasks.model, work.tasks.method
     if not isinstance(method, FedMTL):
         raise Refused("shares of a model were asked for that this silo does not have")
-    on_shares = OnShares(method, servers.settings, simulation.model, simulation.contribution_size)
+    on_shares = OnShares(method, servers.settings, model, work.course.contribution_size)
     agreed = on_shares.job(job.clients, id=job.id)
     _check_agreed(job, agreed)
-    heads = simulation.federation.heads
-    held = list(range(len(simulation.model.parts) - 1))
+    heads = work.course.heads
+    held = list(range(len(model.parts) - 1))
     held = held if heads is None else heads.holds[work.task].nonzero().squeeze(1).tolist()
     progress = request.round / max(1, work.terms.rounds - 1)
     secret = on_shares.secret(vector, held, work.rows, method.least(progress))

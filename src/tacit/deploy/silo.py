@@ -99,7 +99,7 @@ class Silo:
                     f"this silo takes part in {self._runs} run{'s' * (self._runs > 1)} under these "
                     "terms, and has"
                 )
-            known = self._begun(place, request)
+            known = self._begin_run(place, request)
         Work.begin(place, request, self.terms)
         return known
 
@@ -113,21 +113,21 @@ class Silo:
             return None
         place = places[-1].parent.parent
         if place.name not in self._works:
-            return self._opened(place, Work.started(place, self.terms))
+            return self._open_work(place, Work.started(place, self.terms))
         return self._works[place.name]
 
-    def _begun(self, place: Path, request: Request) -> Work:
+    def _begin_run(self, place: Path, request: Request) -> Work:
         """A run that is refused as a whole has not begun: it takes no other's place."""
         new = not place.exists()
         start = Work.begin(place, request, self.terms)
         try:
-            return self._opened(place, start)
+            return self._open_work(place, start)
         except Exception:
             if new:
                 shutil.rmtree(place, ignore_errors=True)
             raise
 
-    def _opened(self, place: Path, start: Mapping[str, Any]) -> Work:
+    def _open_work(self, place: Path, start: Mapping[str, Any]) -> Work:
         def others() -> list[Path]:
             return [path for path in sorted((self.folder / "runs").iterdir()) if path != place]
 

@@ -71,7 +71,7 @@ class Site:
     also: Callable[[str], None] = lambda line: None
 
     @classmethod
-    def opened(cls, folder: Path, also: Callable[[str], None] = lambda line: None) -> Site:
+    def open(cls, folder: Path, also: Callable[[str], None] = lambda line: None) -> Site:
         for name in (SETTINGS, AGREED):
             if not (folder / name).is_file():
                 raise TacitError(f"{folder} has no {name}: make it with `tacit silo init`")
@@ -93,10 +93,15 @@ class Site:
         """Reads the table; refuses one that does not fit what was agreed."""
         own = own_rows(self.terms, self.settings.name, self.table)
         return Silo(
-            self.terms, self.settings.name, own, self.folder,
-            budget=self.settings.epsilon, runs=self.settings.runs, also=self.also,
+            self.terms,
+            self.settings.name,
+            own,
+            self.folder,
+            budget=self.settings.epsilon,
+            runs=self.settings.runs,
+            also=self.also,
             servers=self._servers(),
-        )  # fmt: skip
+        )
 
     def _servers(self) -> ToServers | None:
         if self.terms.curator is None:

@@ -46,7 +46,7 @@ def check(terms: Terms, silo: str, path: str | Path) -> Checked:
     """All that is wrong with a silo's table, found at once; nothing is sent or written."""
     labels = _held(terms, silo)
     try:
-        return _checked(terms, silo, labels, read_table(path))
+        return _check(terms, silo, labels, read_table(path))
     except TacitError as error:
         return Checked((str(error),))
 
@@ -59,7 +59,7 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
     """
     labels = _held(terms, silo)
     table = read_table(path)
-    found = _checked(terms, silo, labels, table).problems
+    found = _check(terms, silo, labels, table).problems
     if found:
         more = f" (and {len(found) - 1} more such problems)" if found[1:] else ""
         raise TacitError(f"{found[0]}{more}")
@@ -155,18 +155,18 @@ def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
 
 
 def _classes(table: Table, terms: Terms) -> np.ndarray:
-    """The number of each row's class; -1 where it is none that was agreed."""
+    """The number of each row's class; -1 for a class that was not agreed."""
     name = terms.data["target"][0]
     return class_codes(texts(table[name], name), terms.labels)
 
 
 def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells, their numbers, and which of them are none."""
+    """Cells, their numbers, and which cells do not hold a number."""
     cells = clean(table[name], name)
     return cells, *parse(cells)
 
 
-def _checked(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
+def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
     data = terms.data
     problems = [p for column in data["columns"] for p in _column(table, column)]
     mine = [name for name, here in zip(data["target"], held, strict=True) if here]
@@ -218,7 +218,7 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
         if terms.kind == "count":
             numbers = _numbers(table, name)[1]
             wrong = no_count(numbers) & ~np.isnan(numbers)
-            yield from _said(table, name, wrong, "is no whole number from 0", "correct it")
+            yield from _said(table, name, wrong, "is not a whole number from 0", "correct it")
     else:
         unknown = (_classes(table, terms) < 0) & ~gaps
         yield from _unknown(table, name, unknown, "class", terms.labels)
@@ -237,9 +237,9 @@ def _unreadable(table: Table, name: str) -> str | None:
 
 
 def _number(table: Table, name: str, span: list[float] | None) -> Iterator[str]:
-    """Cells that are no numbers, or not in `span`; without one, not 0 or 1."""
+    """Problems: cells that are not numbers, or lie outside of `span`; without it, not 0 or 1."""
     _, numbers, wrong = _numbers(table, name)
-    yield from _said(table, name, wrong, "is no number", "correct it")
+    yield from _said(table, name, wrong, "is not a number", "correct it")
     if span is None:
         off, what = (numbers != 0) & (numbers != 1), "is neither 0 nor 1"
         remedy = f"correct it, or agree on another kind of column {AGREE}"
@@ -254,11 +254,11 @@ def _unknown(
     table: Table, name: str, which: np.ndarray, what: str, known: Iterable[str]
 ) -> Iterator[str]:
     remedy = f"write one of {', '.join(map(repr, known))}, or agree on another list {AGREE}"
-    yield from _said(table, name, which, f"is no agreed {what}", remedy)
+    yield from _said(table, name, which, f"is not an agreed {what}", remedy)
 
 
 def _said(table: Table, name: str, which: np.ndarray, what: str, remedy: str) -> Iterator[str]:
-    """One sentence about the cells of a column that are so, if any."""
+    """One sentence about the cells `which` of a column, if there are any."""
     if which.any():
         row = int(np.argmax(which))
         cell = texts(table[name][row : row + 1], name)[0]

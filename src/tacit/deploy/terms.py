@@ -16,17 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.checks import annotations_of, fits
 from tacit.data.federation import PARTS, Federation, Kind, Part, Rows, TargetScale
 from tacit.data.heads import Heads
 from tacit.data.preprocess import Preprocessing
 from tacit.data.relation import Relation
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
-from tacit.experiment.start import name_of
+from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.start import method_of, model_name, name_of, sampler_of
 from tacit.experiment.toml import make_method
 from tacit.methods import ExchangeMethod, Method, OnBillboard, Server
-from tacit.privacy import Privacy, Sampler, sampler_for
+from tacit.privacy import Privacy, Sampler
 from tacit.secure.settings import Secure
+
+SERVERS = ("servers", "trust", "bits", "slots")
+"""What is agreed about servers: how many, and on what trust."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,6 @@ class Terms:
     def __post_init__(self) -> None:
         if len(self.silos) < 2 or len(set(self.silos)) < len(self.silos):
             raise TacitError("a consortium needs two or more silos, each with a name of its own")
-        if self.rounds < 1:
-            raise TacitError(f"rounds={self.rounds!r}: at least 1 is needed")
         if self.retries < 0 or (self.retries and (self.curator is None or self.privacy is None)):
             raise TacitError(
                 f"retries={self.retries}: they are for sums on shares, 0 or more of them"
@@ -96,6 +99,18 @@ class Terms:
         if silo not in self.silos:
             raise TacitError(f"there is no silo {silo!r}; there are {', '.join(self.silos)}")
         return self.silos.index(silo)
+
+    def plan(self) -> Plan:
+        """The run that was agreed on."""
+        agreed = {name: getattr(self, name) for name in in_files(agreed=True)}
+        return Plan(
+            method=self.made_method(),
+            privacy=self.made_privacy(),
+            server=self.made_server(),
+            curator=self.made_curator(),
+            personalise="none",
+            **agreed,
+        )
 
     def made_method(self) -> Method:
         settings = dict(self.method)
@@ -117,17 +132,12 @@ class Terms:
                 f"nothing leaves a silo with method {self.method['name']!r}, so there is nothing "
                 "to run together: choose another (tacit methods)"
             )
-        privacy = self.made_privacy()
-        kind = privacy.sampling if privacy else "poisson"
-        return sampler_for(kind, self.cohort, len(self.silos))
+        return sampler_of(self.plan(), len(self.silos))
 
     def federation(self, own: Mapping[int, Own] | None = None) -> Federation:
-        """All silos as tasks; the rows of those that are not given are elsewhere.
-
-        Without any, each has one blank row, so that models and methods can be tried out.
-        """
-        train, validation, test = (self._rows(part, own) for part in PARTS)
+        """All silos as tasks; the rows of those that are not given are elsewhere."""
         here = own or {}
+        train, validation, test = (self._rows(part, here) for part in PARTS)
         one = next(iter(here.values())) if len(here) == 1 else None
         return Federation(
             self.silos, self.kind, self.outputs, train, validation, test,
@@ -138,25 +148,21 @@ class Terms:
             relation=None if self.relation is None else _relation(self.relation),
         )  # fmt: skip
 
-    def _rows(self, part: Part, own: Mapping[int, Own] | None) -> Rows:
-        if own is None:
-            count = len(self.silos)
-            x, y = torch.zeros(count, *self.input_shape), self._blank(count)
-            return Rows(x, y, torch.arange(count + 1))
-        none = torch.zeros(0, *self.input_shape), self._blank(0)
+    def _rows(self, part: Part, own: Mapping[int, Own]) -> Rows:
+        none = torch.zeros(0, *self.input_shape), self._no_targets()
         given = [own[k].parts[part] if k in own else none for k in range(len(self.silos))]
         counts = torch.tensor([len(y) for _, y in given])
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
         return Rows(torch.cat([x for x, _ in given]), torch.cat([y for _, y in given]), offsets)
 
-    def _blank(self, count: int) -> Tensor:
-        """Targets of the right type and shape."""
+    def _no_targets(self) -> Tensor:
+        """None of the right type and shape."""
         if self.kind == "segmentation":
             heads = 1 if self.heads is None else len(self.heads["names"])
-            return torch.zeros(count, heads, *self.input_shape[-2:], dtype=torch.int8)
+            return torch.zeros(0, heads, *self.input_shape[-2:], dtype=torch.int8)
         if self.kind == "multiclass":
-            return torch.zeros(count, dtype=torch.int64)
-        return torch.zeros(count, self.outputs) if self.kind == "multilabel" else torch.zeros(count)
+            return torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, self.outputs) if self.kind == "multilabel" else torch.zeros(0)
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))
@@ -196,18 +202,7 @@ def agreed_noise(terms: Terms) -> float:
     )
 
 
-def terms_of(
-    federation: Federation,
-    method: Method,
-    *,
-    model: str,
-    rounds: int,
-    cohort: float | int,
-    privacy: Privacy | None,
-    server: Server | None,
-    seed: int | None,
-    curator: Secure | None = None,
-) -> Terms:
+def terms_of(federation: Federation, plan: Plan) -> Terms:
     """The terms of a run whose rows are all in this process."""
     relation, heads = federation.relation, federation.heads
     return Terms(
@@ -216,14 +211,7 @@ def terms_of(
         kind=federation.kind,
         outputs=federation.outputs,
         input_shape=federation.input_shape,
-        method={"name": name_of(method), **dataclasses.asdict(method)},
-        model=model,
-        rounds=rounds,
-        cohort=cohort,
-        privacy=None if privacy is None else dataclasses.asdict(privacy),
-        server=None if server is None else dataclasses.asdict(server),
-        curator=None if curator is None else _servers(curator),
-        seed=seed,
+        **agreed_of(plan),
         features=federation.features,
         labels=federation.labels,
         heads=None if heads is None else heads.to_json(),
@@ -232,9 +220,26 @@ def terms_of(
     )
 
 
-def _servers(curator: Secure) -> dict[str, Any]:
-    """How many, and on what trust: `made_curator` turns it back."""
-    return {name: getattr(curator, name) for name in ("servers", "trust", "bits", "slots")}
+def agreed_of(plan: Plan) -> dict[str, Any]:
+    """The settings of a plan that terms have, as plain values; `Terms.plan` turns them back."""
+    method, curator = method_of(plan.method), plan.curator
+    settings = {name: getattr(plan, name) for name in in_files(agreed=True)}
+    return settings | {
+        "model": model_name(plan.model) or "",
+        "method": {"name": name_of(method), **_fractions(method)},
+        "privacy": None if plan.privacy is None else _fractions(plan.privacy),
+        "server": None if plan.server is None else _fractions(plan.server),
+        "curator": None if curator is None else {name: getattr(curator, name) for name in SERVERS},
+    }
+
+
+def _fractions(settings: Any) -> dict[str, Any]:
+    """All settings; 1 becomes 1.0 where a fraction may be, or two who agree would differ."""
+    kinds = annotations_of(type(settings))
+    return {
+        name: float(value) if type(value) is int and fits(kinds[name], 0.5) else value
+        for name, value in dataclasses.asdict(settings).items()
+    }
 
 
 def differences(agreed: Terms, asked: Mapping[str, Any]) -> list[str]:

@@ -1,11 +1,11 @@
 """One run at one silo: the method's client step on its own rows, and what it keeps on its own disk.
 
-The simulation that runs here is the one that runs on a single machine, with all other tasks' rows
-missing. Every step is saved together with what left the silo, in one file that is replaced at once:
-a request that comes again, after a crash on either side, is answered again with the same numbers,
-and is neither computed nor paid for twice. Steps are numbered, and a second file has the number of
-the last one that was answered from: if the first file is lost, or an older one, the run ends here,
-because other numbers would leave for the price of one.
+The `Tasks` at work here are those of a simulation, with one task whose rows are here. Every step is
+saved together with what left the silo, in one file that is replaced at once: a request that comes
+again, after a crash on either side, is answered again with the same numbers, and is neither
+computed nor paid for twice. Steps are numbered, and a second file has the number of the last one
+that was answered from: if the first file is lost, or an older one, the run ends here, because other
+numbers would leave for the price of one.
 
 Outside the cohort of a round a silo does the very same, on the same rows from the same state, but
 keeps its state and sends random numbers: neither the time it takes nor the length of its answer
@@ -15,7 +15,6 @@ tells others who was drawn.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -31,9 +30,10 @@ from tacit.deploy.events import Spending
 from tacit.deploy.guard import Refused
 from tacit.deploy.messages import Request, padding, same_shape
 from tacit.deploy.terms import Own, Terms
-from tacit.engine.exchange import Exchange
-from tacit.engine.simulate import Public, Simulation
+from tacit.engine.course import Public
+from tacit.engine.exchange import AnsweredTasks
 from tacit.engine.store import CHECKPOINT, JOURNAL, REMEDY, check_unused, saved_notes
+from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
 from tacit.experiment.prepare import prepare
 from tacit.experiment.start import model_of
@@ -92,18 +92,19 @@ class Work:
         given = self.privacy and dataclasses.replace(
             self.privacy, epsilon=None, noise=start["noise"]
         )
-        kind = Exchange if isinstance(method, ExchangeMethod) else Simulation
-        self.simulation: Simulation = prepare(
+        kind = AnsweredTasks if isinstance(method, ExchangeMethod) else Tasks
+        tasks = prepare(
             federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-            store="disk", folder=folder, server=terms.made_server(),
-            engine=functools.partial(kind, trace=False),
+            store="disk", folder=folder, server=terms.made_server(), engine=kind,
         )  # fmt: skip
+        assert isinstance(tasks, Tasks)
+        self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
         self._account = self._opened_account(others, budget)
 
     def _opened_account(
         self, others: Callable[[], list[Path]], budget: float | None
     ) -> Account | None:
-        channel, privacy = self.simulation.channel, self.privacy
+        channel, privacy = self.channel, self.privacy
         if channel.release is None or privacy is None:
             return None
         coming = [channel.release_at(t) or channel.release for t in range(self.terms.rounds)]
@@ -153,7 +154,7 @@ class Work:
     @property
     def last(self) -> Last:
         """Raises an error if an answer was given that is not in there."""
-        journal, found = self.simulation.store.journal, self.simulation.store.reopen()
+        journal, found = self.tasks.store.journal, self.tasks.store.reopen()
         if found is None:
             last = Last(-1, "nothing", "", 0, [], 0, {})
         else:
@@ -197,8 +198,8 @@ class Work:
         is answered in one way only: a request that says the other has another name, and is refused.
         """
         board, asked, last = self._board(request), _name(request), self.last
-        guard.check_spread(self.terms, self.simulation.channel, request)
-        clip = guard.check_clip(self.simulation.method, self.privacy, request)
+        guard.check_spread(self.terms, self.channel, request)
+        clip = guard.check_clip(self.tasks.method, self.privacy, request)
         rows = self.rows
         if last.phase == "finished":
             raise Refused(f"round {request.round + 1} was asked for, but the run is over")
@@ -210,7 +211,7 @@ class Work:
             raise Refused(
                 f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
             )
-        channel, times = self.simulation.channel, last.times + request.takes_part
+        channel, times = self.channel, last.times + request.takes_part
         rate = channel.sampler.expected(channel.tasks) / channel.tasks
         if channel.sampler.secret:
             guard.check_often(times, request.round + 1, rate)
@@ -219,10 +220,10 @@ class Work:
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
-        _, states, sent = next(self.simulation.trained(board, public, self._chosen))
+        _, states, sent = next(self.tasks.trained(board, public, self._chosen))
         vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
-        size = self.simulation.size_at(request.round)
-        size = size if self.exchanges else self.simulation.channel.place.size(size)
+        size = self.course.size_at(request.round)
+        size = size if self.exchanges else channel.place.size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
         instead = padding(size)  # drawn in a cohort, too: it takes time
         if request.takes_part:
@@ -233,15 +234,14 @@ class Work:
 
     def receive(self, request: Request) -> bool:
         """Make something of the curator's answer; returns whether this is a repetition."""
-        last, simulation = self.last, self.simulation
-        if not isinstance(simulation, Exchange):
+        last, method = self.last, self.tasks.method
+        if not isinstance(method, ExchangeMethod):
             raise Refused("an answer was sent, but this method has no curator that answers")
         if last.round == request.round and last.phase == "received":
             return True
         if last.round != request.round or last.phase != "trained":
             raise Refused(f"nothing was sent in round {request.round + 1}, so nothing is answered")
-        copies = simulation.method.copies
-        expected = {"answer": torch.zeros(copies, len(last.tensors["sent"]))}
+        expected = {"answer": torch.zeros(method.copies, len(last.tensors["sent"]))}
         wrong = same_shape(request.tensors, expected)
         if wrong:
             raise Refused(f"the answer {wrong}")
@@ -250,27 +250,26 @@ class Work:
 
     def take_answer(self, request: Request, answer: Tensor) -> None:
         """Make something of the vectors [copies, length] that this silo is answered."""
-        simulation, last = self.simulation, self.last
-        assert isinstance(simulation, Exchange)
-        board = simulation.board
-        own = simulation.store.take(self._chosen, simulation.method.state(simulation.model, board))
+        tasks, last, board = self.tasks, self.last, self.tasks.board
+        assert isinstance(tasks, AnsweredTasks)
+        own = tasks.store.take(self._chosen, tasks.method.state(tasks.model, board))
         public = self._public(request, board)
-        states = simulation.received(public, self._chosen, own, answer.unsqueeze(0))
+        states = tasks.received(public, self._chosen, own, answer.unsqueeze(0))
         self._save(request, "received", last.asked, states, last.tensors["sent"], last)
 
     def finish(self, request: Request) -> bool:
         """Keep the last billboard, and take the method's own last step."""
-        last, simulation = self.last, self.simulation
+        last = self.last
         if last.phase == "finished":
             return True
         board = self._board(request)
-        guard.check_spread(self.terms, simulation.channel, request)
+        guard.check_spread(self.terms, self.channel, request)
         if self._account is not None:
             self._account.close(request.round)
         states: State | None = None
-        if simulation.method.settles:
-            public = self._public(request, simulation.shown_of(board))
-            _, states = next(simulation.settled(public, self._chosen))
+        if self.tasks.method.settles:
+            public = self._public(request, self.course.server.shown(board))
+            _, states = next(self.tasks.settled(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last)
         return False
@@ -280,31 +279,31 @@ class Work:
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
         if takes_part:
-            guard.check_turn(self.simulation.channel, self.task, self.terms.rounds)
+            guard.check_turn(self.channel, self.task, self.terms.rounds)
         self._account.pay(self.terms.rounds)
         scores = guard.check_leaving(scores, SCORES, bounded=True)
         return scores if takes_part else padding(SCORES)
 
     def pay_again(self, round: int) -> None:
         """For one more sum of this round, over the same cohort: of that nothing is secret then."""
-        release = self.simulation.channel.release_at(round)
+        release = self.channel.release_at(round)
         if self._account is not None and release is not None:
             once_more = dataclasses.replace(release, sampler=Everyone())
             self._account.pay_more(once_more, self.terms.retries)
 
     def keep_handed(self, job: str) -> None:
         """Remember, where the round is, that this job is about to get something of it."""
-        found, last = self.simulation.store.reopen(), self.last
+        found, last = self.tasks.store.reopen(), self.last
         if found is not None and job not in last.handed:
             board, notes = found
             more = {"handed": [*last.handed, job], "steps": last.steps + 1}
-            self.simulation.store.put_back(self._chosen)
-            self.simulation.store.settle(board, notes | more, save=True)
+            self.tasks.store.put_back(self._chosen)
+            self.tasks.store.settle(board, notes | more, save=True)
 
     @property
     def rows(self) -> int:
         """How many rows this silo trains on."""
-        return int(self.simulation.federation.train.count(self._chosen))
+        return int(self.tasks.federation.train.count(self._chosen))
 
     @property
     def name(self) -> str:
@@ -312,7 +311,7 @@ class Work:
 
     @property
     def exchanges(self) -> bool:
-        return isinstance(self.simulation.method, ExchangeMethod)
+        return isinstance(self.tasks, AnsweredTasks)
 
     @property
     def finished(self) -> bool:
@@ -323,28 +322,27 @@ class Work:
         """When the last step was saved, in seconds since 1970."""
         return (self.folder / CHECKPOINT / JOURNAL).stat().st_mtime
 
-    def reopened(self) -> Simulation | None:
-        """The simulation with the last billboard that this silo saw; None before the first."""
+    def reopened(self) -> Tasks | None:
+        """The silo's task with the last billboard that it saw; None before the first."""
         last = self.last
         if last.round < 0:
             return None
-        names = self.simulation.board.tensors
-        with reading(self.simulation.store.journal, REMEDY):
+        names = self.tasks.board.tensors
+        with reading(self.tasks.store.journal, REMEDY):
             public = {name: last.tensors[f"public.{name}"] for name in names}
             if wrong := same_shape(public, names):
                 raise ValueError(wrong)
-        self.simulation.board = Board(public, last.round)
-        return self.simulation
+        self.tasks.read(Board(public, last.round))
+        return self.tasks
 
     def _bounded(self, sent: Tensor, clip: float) -> Tensor:
         """The vector of length at most one that is summed."""
-        channel = self.simulation.channel
-        channel.clip = clip
-        bounded = Bounded.of(sent, clip, channel.moments)
-        return bounded.vectors(channel.place, self._chosen)[0].float()
+        self.channel.clip = clip
+        bounded = Bounded.of(sent, clip, self.channel.moments)
+        return bounded.vectors(self.channel.place, self._chosen)[0].float()
 
     def _board(self, request: Request) -> Board:
-        expected = self.simulation.board.tensors
+        expected = self.tasks.board.tensors
         wrong = same_shape(request.tensors, expected)
         if wrong:
             raise Refused(f"the billboard {wrong}")
@@ -364,14 +362,14 @@ class Work:
         last: Last,
     ) -> None:
         """After the `last` step, which is not read once more."""
-        store, board = self.simulation.store, self._kept_board(request)
+        store, board = self.tasks.store, self._kept_board(request)
         if states is None:
             store.put_back(self._chosen)
         else:
             store.put(self._chosen, states)
         kept = {f"public.{name}": value for name, value in board.items()}
         kept |= {} if sent is None else {"sent": sent}
-        mark = self.simulation.channel.ledger.mark
+        mark = self.channel.ledger.mark
         handed = last.handed if last.round == request.round else []
         notes = {"phase": phase, "asked": asked, "times": last.times, "ledger": mark}
         more = {"handed": handed, "steps": last.steps + 1}
@@ -379,7 +377,7 @@ class Work:
 
     def _kept_board(self, request: Request) -> Mapping[str, Tensor]:
         told = request.kind in ("train", "finish")
-        return request.tensors if told else self.simulation.board.tensors
+        return request.tensors if told else self.tasks.board.tensors
 
 
 def _name(request: Request) -> str:

@@ -10,44 +10,43 @@ model from its own rows, by steps that cannot diverge. Nobody else notices, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.data.federation import ONE_OUTPUT
+from tacit.data.federation import ONE_OUTPUT, Rows
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
+from tacit.local.chunks import Chunk
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
 from tacit.methods.linear import alone
-
-if TYPE_CHECKING:
-    from tacit.engine.simulate import Simulation
 
 STEPS = 200
 SHORTER, LONGER = 0.2, 1.5
 """What a failed and a successful step do to the length of the next."""
 
 
-def trained_alone(simulation: Simulation, tasks: Tensor) -> tuple[Tensor, Tensor]:
-    """Parameters [k, d] and buffers [k, b] of these tasks."""
-    model, rows = simulation.model, simulation.federation.train
+def trained_alone(
+    model: FlatModel, rows: Rows, tasks: Tensor, chunks: Iterable[Chunk]
+) -> tuple[Tensor, Tensor]:
+    """Parameters [k, d] and buffers [k, b] of these tasks, which are in these chunks."""
     exact = model.kind in ONE_OUTPUT and len(model.layers) == 1 and not model.buffers.numel()
-    train = _solved if exact else _descended
+    train = _solve if exact else _descend
     w = model.start.expand(len(tasks), -1).clone()
     buffers = model.buffers.expand(len(tasks), -1).clone()
-    place = torch.empty(len(simulation.federation), dtype=torch.int64, device=tasks.device)
+    place = torch.empty(len(rows.counts), dtype=torch.int64, device=tasks.device)
     place[tasks] = torch.arange(len(tasks), device=tasks.device)
-    for chunk in simulation.chunks(tasks, rows, None):
+    for chunk in chunks:
         batches, some = all_rows(rows, chunk.filled, chunk.width), place[chunk.tasks]
         found = train(model, batches)
         w[some], buffers[some] = (side[: len(some)] for side in found)
     return w, buffers
 
 
-def _solved(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
+def _solve(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     def one(batches: Batches) -> Tensor:
         rows = design(batches, model.size)
         return alone(model.kind, rows, rows[0].new_zeros(model.size))[0].to(model.start.dtype)
@@ -57,7 +56,7 @@ def _solved(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     return found, model.buffers.expand(len(found), -1)
 
 
-def _descended(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
+def _descend(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     step = tuple(side[:, 0] for side in batches)
     many = len(step[0])
     key = torch.zeros((), dtype=torch.int64, device=model.start.device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.data.federation import Rows
 from tacit.engine import evaluate
-from tacit.engine.simulate import Simulation
+from tacit.engine.tasks import Tasks
 from tacit.local.batches import Batches, all_rows, draw
 from tacit.local.chunks import Chunk, chunks, widths_of
 from tacit.local.dropout import own_chance
@@ -43,21 +43,19 @@ and local settings can share it."""
 class Bench:
     """Trains, judges and trains again; keeps nothing of a task between calls."""
 
-    def __init__(
-        self, simulation: Simulation, recipes: list[Recipe], memo: Memo | None = None
-    ) -> None:
-        self.simulation, self.recipes = simulation, recipes
-        assert isinstance(simulation.method, TrainedMethod)  # methods that settle never come here
-        self.method = simulation.method
+    def __init__(self, trained: Tasks, recipes: list[Recipe], memo: Memo | None = None) -> None:
+        self.tasks, self.recipes = trained, recipes
+        assert isinstance(trained.method, TrainedMethod)  # methods that settle never come here
+        self.method = trained.method
         self._memo: Memo = {} if memo is None else memo
         self._train, self._validation = (
-            simulation.federation.train,
-            simulation.federation.validation,
+            trained.federation.train,
+            trained.federation.validation,
         )
         self.judged = len(self._validation.y) > 0
         self._both = self._train.joined(self._validation) if self.judged else self._train
         self._fold = _folds(self._both, self.keys(0))
-        model = simulation.model
+        model = trained.model
         self._steps: dict[str, Together] = {
             name: model.traced.setdefault(("step", name), Together(self._step(name)))
             for name in {recipe.objective for recipe in recipes}
@@ -67,25 +65,25 @@ class Bench:
 
     def spans(self, tasks: Tensor) -> list[Chunk]:
         """These tasks in chunks: what one gets does not depend on the others in it."""
-        batch, simulation = self.method.batch, self.simulation
+        batch, trained = self.method.batch, self.tasks
         widths = widths_of(self._both.count(tasks)) if batch is None else batch
-        ragged, every = batch is None, float(len(simulation.federation))
+        ragged, every = batch is None, float(len(trained.federation))
 
         def slots(width: int) -> int:  # an anchor and a model for each
-            return simulation.slots(width, ragged=ragged, models=2, expected=every)
+            return trained.slots(width, ragged=ragged, models=2, expected=every)
 
         return list(chunks(tasks, widths, slots))
 
     def keys(self, number: int) -> Tensor:
         """Each task's own key for one purpose of this step."""
-        randomness = self.simulation.randomness
-        return scramble(randomness.key("personalise", number), self.simulation.federation.keys)
+        randomness = self.tasks.randomness
+        return scramble(randomness.key("personalise", number), self.tasks.federation.keys)
 
     def stops(self, recipe: Recipe) -> list[int]:
         """After how many blocks a recipe is judged."""
         if recipe != ALONE:
             return [0, *(2**k for k in range(LONGEST.bit_length()))]
-        steps = self.simulation.rounds * self.method.local_steps
+        steps = self.tasks.course.length * self.method.local_steps
         total = max(LONGEST, math.ceil(steps / BLOCK))
         return sorted({max(1, round(total * 2.0 ** (k + 1 - STOPS))) for k in range(STOPS)})
 
@@ -107,48 +105,48 @@ class Bench:
             judge = rows.where(held)
             for recipe in recipes:
                 found = self._judge(span, recipe, kept, judge)
-                for candidate, loss in self._remembered((recipe, number, span), found):
+                for candidate, loss in self._remember((recipe, number, span), found):
                     losses[candidates.index(candidate), held] = loss
         return candidates, losses, rows
 
-    def validated(
+    def validate(
         self, span: Chunk, recipes: Iterable[Recipe], rivals: Iterable[Candidate]
     ) -> tuple[list[Candidate], Tensor, Rows]:
         """Recipes and their rivals on validation rows alone, which no model of the run has seen."""
         rows = evaluate.select(self._validation, span.filled)
         found = [pair for r in recipes for pair in self._judge(span, r, self._train, rows)]
-        for candidate, models in self._trained(span, set(rivals), self._train):
+        for candidate, models in self._train_wanted(span, set(rivals), self._train):
             found.append((candidate, self._row_losses(models, rows)))
         return [candidate for candidate, _ in found], torch.stack([loss for _, loss in found]), rows
 
     def nothing_of_its_own(self, span: Chunk) -> Tensor:
         """Whether the method left a task nothing but the billboard (always, with FedAvg)."""
         some = span.filled
-        own, public = self.simulation.personal(some), self.simulation.newcomer(some)
+        own, public = self.tasks.personal(some), self.tasks.newcomer(some)
         return (own[0] == public[0]).all(dim=1) & (own[1] == public[1]).all(dim=1)
 
     def refit(self, span: Chunk, wanted: set[Candidate]) -> dict[Candidate, Models]:
         """These candidates trained on all rows of these tasks."""
-        return dict(self._trained(span, wanted, self._both))
+        return dict(self._train_wanted(span, wanted, self._both))
 
-    def _trained(
+    def _train_wanted(
         self, span: Chunk, wanted: set[Candidate], rows: Rows
     ) -> Iterator[tuple[Candidate, Models]]:
         for recipe in sorted({candidate.recipe for candidate in wanted}):
             stops = sorted(c.stop for c in wanted if c.recipe == recipe)
             path = self._path(recipe, span, rows, stops)
             what = (recipe, rows is self._both, tuple(stops), span)
-            for stop, models in self._remembered(what, path):
+            for stop, models in self._remember(what, path):
                 yield Candidate(recipe, stop), models
 
-    def _remembered(self, what: tuple, found: Iterator[Any]) -> Iterable[Any]:
+    def _remember(self, what: tuple, found: Iterator[Any]) -> Iterable[Any]:
         """Training alone that was done before is not done again (`found` is lazy)."""
         recipe, *rest, span = what
         if recipe != ALONE:
             return found
-        method, rounds = self.method, self.simulation.rounds
+        method, rounds = self.method, self.tasks.course.length
         settings = (method.lr, method.batch, method.local_steps, method.halve_every, rounds)
-        key = (*settings, self.simulation.randomness.run_key, int(span.tasks[0]), *rest)
+        key = (*settings, self.tasks.randomness.run_key, int(span.tasks[0]), *rest)
         if key not in self._memo:
             self._memo[key] = list(found)
         return self._memo[key]
@@ -204,17 +202,17 @@ class Bench:
             yield stop, (w, buffers)
 
     def _start(self, recipe: Recipe, tasks: Tensor) -> Models:
-        model, many = self.simulation.model, (len(tasks), -1)
+        model, many = self.tasks.model, (len(tasks), -1)
         found = {
             "alone": lambda: (model.start.expand(many), model.buffers.expand(many)),
-            "own": lambda: self.simulation.personal(tasks),
-            "billboard": lambda: self.simulation.newcomer(tasks),
+            "own": lambda: self.tasks.personal(tasks),
+            "billboard": lambda: self.tasks.newcomer(tasks),
         }[recipe.start]()
         return found[0].contiguous(), found[1].contiguous()
 
     def _step(self, objective: str):
         """One local step of one task: short, so that tracing it takes little."""
-        model, slope_of = self.simulation.model, OBJECTIVES[objective]
+        model, slope_of = self.tasks.model, OBJECTIVES[objective]
 
         def step(shared: tuple[Tensor, Tensor], own: Any) -> tuple[Tensor, Tensor]:
             anchor, w, buffers, rows, key = own
@@ -234,16 +232,16 @@ class Bench:
 
     def _row_losses(self, models: Models, rows: Rows) -> Tensor:
         """Of each task's model on its own rows; `rows` holds these tasks and no others."""
-        simulation = self.simulation
+        trained = self.tasks
         if not len(rows.y):
             return rows.x.new_zeros(0)
-        every = torch.arange(len(rows.offsets) - 1, device=simulation.device)
+        every = torch.arange(len(rows.offsets) - 1, device=trained.device)
         return evaluate.losses(
-            simulation.model,
+            trained.model,
             lambda k: (models[0][k], models[1][k]),
             rows,
             every,
-            simulation.seen_at_once,
+            trained.seen_at_once,
         )
 
 

@@ -1,18 +1,21 @@
-"""Rounds of the exchange on one machine: train, upload, let the curator answer, receive."""
+"""Rounds of the exchange: train, upload, let the curator answer, receive."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tacit.data.federation import Federation
 from tacit.engine.attendance import Attendance
-from tacit.engine.simulate import Public, Simulation
+from tacit.engine.course import Course, Public
+from tacit.engine.rounds import Asked, Draw, Sent, Strategy
+from tacit.engine.store import Store
+from tacit.engine.tasks import Tasks
 from tacit.exchange import Answer, Uploads, mixed, reveals
 from tacit.local.batches import Batches, all_rows
 from tacit.local.chunks import chunk_bytes, widths_of
@@ -28,112 +31,68 @@ SHOWN = 120
 """Pictures of who learns from whom have at most so many tasks."""
 
 
-class Exchange(Simulation):
-    """A simulation whose tasks talk through a curator."""
+class Answered(Asked, Protocol):
+    """Whom a round asks, and whom a curator answers."""
+
+    def answer(self, board: Board, tasks: Tensor, answers: Iterator[Tensor]) -> None:
+        """Give these tasks their answers, which come in their order; the others get none."""
+
+
+class AnsweredTasks(Tasks):
+    """Tasks that make something of a curator's answers before a round is over."""
 
     method: ExchangeMethod
 
     def __init__(
-        self, *given: Any, attendance: Attendance | None = None, trace: bool = True
-    ) -> None:
-        super().__init__(*given, trace=trace)
-        tasks = len(self.federation)
-        self._attendance = attendance or Attendance()
-        self._since = self._attendance.since(self.federation).to(self.device)
-        memory = self.method.memory(tasks)
-        self.memory = {name: value.to(self.device) for name, value in memory.items()}
-        self.record = Record.blank(tasks, self.device)
-        self._kept_room = self.model.start.new_empty(0, self.contribution_size)
-        self._receivers = Together(self._received, trace=False, single=True)
-        self._rehearse_answer()
-
-    def _round(self, board: Board) -> Board:
-        cohort = self._cohort(board.round)
-        cohort = cohort[self._since[cohort] <= board.round]
-        public, trained = self._public(board), []
-        vectors = self._room(len(cohort))
-        for (tasks, *_), states, sent in self.trained(board, public, cohort):
-            begin = sum(len(some) for some, _ in trained)
-            vectors[begin : begin + len(tasks)] = sent[: len(tasks)]
-            trained.append((tasks, states))
-        if not trained:
-            return dataclasses.replace(board, round=board.round + 1)
-        cohort = torch.cat([tasks for tasks, _ in trained])
-        stays = self._attendance.stays(cohort, board.round, self.randomness)
-        finite = acceptable(vectors)
-        self.channel.dropped += int((stays & ~finite).sum())
-        here = stays & finite
-        accepted = vectors if bool(here.all()) else vectors[here]
-        sizes = self.federation.train.count(cohort[here])
-        uploads = self._uploads(cohort[here], accepted, sizes, board.round)
-        if len(uploads):
-            trained = self._answered(public, self._curated(uploads), trained, here)
-        for tasks, states in trained:
-            self.store.put(tasks, states)
-        return dataclasses.replace(board, round=board.round + 1)
-
-    def _room(self, tasks: int) -> Tensor:
-        """Where uploads are put: the same memory in every round, because fresh pages are slow."""
-        if len(self._kept_room) < tasks:
-            self._kept_room = self.model.start.new_empty(tasks, self.contribution_size)
-        return self._kept_room[:tasks]
-
-    def _uploads(self, tasks: Tensor, vectors: Tensor, sizes: Tensor, round: int) -> Uploads:
-        heads, size = self.federation.heads, self.model.size
-        holds = torch.ones(len(tasks), len(self.model.parts) - 1, device=self.device) > 0
-        return Uploads(
-            tasks,
-            vectors,
-            sizes,
-            holds if heads is None else heads.holds[tasks],
-            [*self.model.parts, slice(size, vectors.shape[1])],
-            round,
-            self.rounds,
-        )
-
-    def _curated(self, uploads: Uploads) -> Iterator[Tensor]:
-        """The curator: what each client that is here is sent, [copies, length], in their order."""
-        answer = self.method.answer(uploads, self.memory)
-        self.memory |= answer.memory
-        self.record.note(uploads, answer)
-        return self._answers(uploads, answer)
-
-    def _answered(
         self,
-        public: Public,
-        answers: Iterator[Tensor],
-        trained: list[tuple[Tensor, State]],
-        here: Tensor,
-    ) -> list[tuple[Tensor, State]]:
-        """The states of all tasks, after those that are here made something of their answers."""
-        begin, after = 0, []
-        for tasks, states in trained:
-            there = here[begin : begin + len(tasks)].nonzero().squeeze(1)
-            begin += len(tasks)
+        course: Course,
+        federation: Federation,
+        store: Store,
+        attendance: Attendance | None = None,
+    ) -> None:
+        super().__init__(course, federation, store)
+        self._attendance = attendance or Attendance()
+        self._since = self._attendance.since(federation).to(self.device)
+        self._trained: list[tuple[Tensor, State]] = []
+        self._receivers = Together(self._received, trace=False, single=True)
+        self._rehearse()
+
+    def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
+        """Have those of the cohort train that have joined; nobody hears of those that are lost."""
+        self._trained = []
+        cohort = cohort[self._since[cohort] <= board.round]
+        for chunk, states, sent in self.trained(board, self.course.public(board), cohort):
+            mine, sent = chunk.tasks, sent[: len(chunk.tasks)]
+            self._trained.append((mine, states))
+            if self._attendance.lost:
+                stays = self._attendance.stays(mine, board.round, self.randomness)
+                mine, sent = mine[stays], sent[stays]
+            yield Sent(mine, sent, len(mine), self.federation.train.count(mine))
+
+    def answer(self, board: Board, tasks: Tensor, answers: Iterator[Tensor]) -> None:
+        """What all that were trained end the round with, with an answer or without one."""
+        public, after = self.course.public(board), []
+        for mine, states in self._trained:
+            there = torch.isin(mine, tasks).nonzero().squeeze(1)
             if len(there):
                 sent = [next(answers) for _ in range(len(there))]
                 vectors = torch.stack(sent) if len(sent) > 1 else sent[0].unsqueeze(0)
-                whole = len(there) == len(tasks)
+                whole = len(there) == len(mine)
                 own = states if whole else {name: v[there] for name, v in states.items()}
-                new = self.received(public, tasks[there], own, vectors)
+                new = self.received(public, mine[there], own, vectors)
                 states = (
                     new
                     if whole
                     else {name: v.index_copy(0, there, new[name]) for name, v in states.items()}
                 )
-            after.append((tasks, states))
-        return after
+            after.append((mine, states))
+        for mine, states in after:
+            self.store.put(mine, states)
+        self._trained = []
 
     def received(self, public: Public, tasks: Tensor, states: State, answers: Tensor) -> State:
         """What these tasks make of their answers [tasks, copies, length]."""
         return self._receivers(public, (states, answers, self._judged(tasks)))
-
-    def _answers(self, uploads: Uploads, answer: Answer) -> Iterator[Tensor]:
-        """The mixtures, for many clients at a time."""
-        length = 4 * answer.weights.shape[0] * uploads.vectors.shape[1]
-        many = max(1, chunk_bytes(self.device) * MIXED // max(1, length))
-        for receivers in torch.arange(len(uploads), device=self.device).split(many):
-            yield from mixed(answer.weights, uploads, receivers)
 
     def _judged(self, tasks: Tensor) -> Batches:
         """All validation rows of these tasks as one batch, if clients judge with them."""
@@ -147,28 +106,95 @@ class Exchange(Simulation):
         state, vectors, rows = own
         return self.method.receive(self.model, Board(*public), state, vectors, rows)
 
-    def _rehearse_answer(self) -> None:
-        """Try the curator and `receive` on blank uploads, so that errors come before work."""
+    def _rehearse(self) -> None:
+        """Try `receive` on blank answers, so that errors come before work."""
+        course, model = self.course, self.model
         counts = self.federation.train.counts  # at a silo, only its own rows are there
-        tasks = counts.nonzero().squeeze(1)[:2]
-        blank = self.model.start.new_zeros(len(tasks), self.contribution_size)
-        uploads = self._uploads(tasks, blank, counts[tasks], 0)
-        answers = self._answers(uploads, self.method.answer(uploads, self.memory))
-        fresh = self.method.state(self.model, self.board)
-        states = {name: value.expand(len(tasks), *value.shape) for name, value in fresh.items()}
-        here = torch.ones(len(tasks), dtype=torch.bool, device=self.device)
-        self._answered(self._public(self.board), answers, [(tasks, states)], here)
+        few = counts.nonzero().squeeze(1)[:2]
+        blank = model.start.new_zeros(len(few), self.method.copies, course.contribution_size)
+        fresh = self.method.state(model, course.start)
+        states = {name: value.expand(len(few), *value.shape) for name, value in fresh.items()}
+        self.received(course.public(course.start), few, states, blank)
+
+
+class Exchange(Strategy):
+    """Rounds whose tasks talk through a curator: it sees uploads, and answers with mixtures."""
+
+    def __init__(self, course: Course, asked: Answered) -> None:
+        super().__init__(course, asked)
+        assert isinstance(course.method, ExchangeMethod)
+        self.method, self._answered = course.method, asked
+        tasks, device = len(course.names), course.device
+        self.memory = {name: v.to(device) for name, v in self.method.memory(tasks).items()}
+        self.record = Record.blank(tasks, device)
+        self._kept_room = course.model.start.new_empty(0, course.contribution_size)
+        self._rehearse()
+
+    def round(self, board: Board, draw: Draw) -> Board:
+        cohort = draw(board.round)
+        vectors, here, sizes = self._room(len(cohort)), cohort[:0], cohort[:0]
+        for sent in self.asked.ask(board, cohort):
+            assert sent.sizes is not None
+            vectors[len(here) : len(here) + sent.count] = sent.vectors
+            here, sizes = torch.cat([here, sent.tasks]), torch.cat([sizes, sent.sizes])
+        finite = acceptable(vectors[: len(here)])
+        self.course.channel.dropped += int((~finite).sum())
+        vectors = vectors[: len(here)] if bool(finite.all()) else vectors[: len(here)][finite]
+        uploads = self.uploads(here[finite], vectors, sizes[finite], board.round)
+        answers = self.answers(uploads) if len(uploads) else iter(())
+        self._answered.answer(board, uploads.tasks, answers)
+        return dataclasses.replace(board, round=board.round + 1)
+
+    def _room(self, tasks: int) -> Tensor:
+        """Where uploads are put: the same memory in every round, because fresh pages are slow."""
+        if len(self._kept_room) < tasks:
+            length = self.course.contribution_size
+            self._kept_room = self.course.model.start.new_empty(tasks, length)
+        return self._kept_room[:tasks]
+
+    def uploads(self, tasks: Tensor, vectors: Tensor, sizes: Tensor, round: int) -> Uploads:
+        """What a curator is handed of these tasks."""
+        course, model = self.course, self.course.model
+        holds = torch.ones(len(tasks), len(model.parts) - 1, device=course.device) > 0
+        return Uploads(
+            tasks,
+            vectors,
+            sizes,
+            holds if course.heads is None else course.heads.holds[tasks],
+            [*model.parts, slice(model.size, vectors.shape[1])],
+            round,
+            course.length,
+        )
+
+    def answers(self, uploads: Uploads) -> Iterator[Tensor]:
+        """The curator: what each client that is here is sent, [copies, length], in their order."""
+        answer = self.method.answer(uploads, self.memory)
+        self.memory |= answer.memory
+        self.record.note(uploads, answer)
+        return self._mixtures(uploads, answer)
+
+    def _mixtures(self, uploads: Uploads, answer: Answer) -> Iterator[Tensor]:
+        """For many clients at a time."""
+        device = self.course.device
+        length = 4 * answer.weights.shape[0] * uploads.vectors.shape[1]
+        many = max(1, chunk_bytes(device) * MIXED // max(1, length))
+        for receivers in torch.arange(len(uploads), device=device).split(many):
+            yield from mixed(answer.weights, uploads, receivers)
+
+    def _rehearse(self) -> None:
+        """Try the curator on blank uploads, so that errors come before work."""
+        few = torch.arange(min(2, len(self.course.names)), device=self.course.device)
+        blank = torch.zeros_like(self._room(len(few)))
+        uploads = self.uploads(few, blank, torch.ones_like(few), 0)
+        next(self._mixtures(uploads, self.method.answer(uploads, self.memory)))
 
     @property
-    def _saved(self) -> Board:
-        kept = {
-            f"{CURATOR}{name}": value for name, value in (self.memory | vars(self.record)).items()
-        }
-        return Board(self.board.tensors | kept, self.board.round)
+    def kept(self) -> dict[str, Tensor]:
+        return {f"{CURATOR}{name}": v for name, v in (self.memory | vars(self.record)).items()}
 
-    def _restore(self, tensors: dict[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         kept = {
-            name.removeprefix(CURATOR): value.to(self.device)
+            name.removeprefix(CURATOR): value.to(self.course.device)
             for name, value in tensors.items()
             if name.startswith(CURATOR)
         }
@@ -248,7 +274,7 @@ def _rounded(values: Tensor) -> list[list[float | None]]:
 
 def judges_without_rows(method: ExchangeMethod, federation: Federation) -> str | None:
     """The name of a task that cannot judge its answers because it has no validation rows."""
-    if not method.judges:
+    if not method.judges or not len(federation.train.y):  # a coordinator has nobody's rows
         return None
     empty = (federation.validation.counts == 0).nonzero()
     return federation.names[int(empty[0])] if len(empty) else None

@@ -14,7 +14,7 @@ import torch
 from tacit.local.flat import FlatModel
 from tacit.methods import FedMTL
 from tacit.privacy.curator import Curated
-from tacit.secure.jobs.fedmtl import FedMTLJob, Mixed, Secret
+from tacit.secure.jobs.fedmtl import FedMTLAnswer, FedMTLJob, Secret
 from tacit.secure.settings import Secure
 
 
@@ -63,7 +63,7 @@ class OnShares:
             least,
         )
 
-    def put_together(self, vector: np.ndarray, held: list[int], mixed: Mixed) -> np.ndarray:
+    def put_together(self, vector: np.ndarray, held: list[int], mixed: FedMTLAnswer) -> np.ndarray:
         """The client's answer: what was mixed, and its own copy of heads that it does not hold."""
         answer, begin, shared = vector.copy(), self._begin, self.model.parts[0]
         for part, moved in (

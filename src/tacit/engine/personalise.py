@@ -23,8 +23,8 @@ from torch import Tensor
 from tacit.engine.bench import Bench, Memo, Models, gather
 from tacit.engine.evaluate import rows_of
 from tacit.engine.progress import Progress
-from tacit.engine.simulate import Simulation
 from tacit.engine.store import Store
+from tacit.engine.tasks import Tasks
 from tacit.local.choose import choose
 from tacit.local.chunks import Chunk
 from tacit.local.recipes import ALONE, RECIPES, Candidate, Personalise, Recipe
@@ -71,7 +71,7 @@ class Personalised:
 
 
 def personalise(
-    simulation: Simulation,
+    trained: Tasks,
     mode: Personalise,
     progress: Progress,
     *,
@@ -88,43 +88,43 @@ def personalise(
     """
     done = Personalised(mode)
     recipes = list(RECIPES[mode])
-    if simulation.method.channel != "billboard":
+    if trained.method.channel != "billboard":
         recipes = [recipe for recipe in recipes if recipe.start != "billboard"]
     if alone and ALONE not in recipes:
         recipes.append(ALONE)
     if not recipes:
         return done
-    federation = simulation.federation
+    federation = trained.federation
     if mode != "none":
-        done._blank = {"w": simulation.model.start, "buffers": simulation.model.buffers}
+        done._blank = {"w": trained.model.start, "buffers": trained.model.buffers}
         place = folder / "checkpoint" / "personal" if folder is not None and on_disk else None
         done._store = Store(
             len(federation),
             done._blank,
             place="disk" if place is not None else "memory",
             folder=place,
-            device=simulation.device,
+            device=trained.device,
         )
-    bench = Bench(simulation, recipes, memo)
-    everyone = torch.arange(len(federation), device=simulation.device)
+    bench = Bench(trained, recipes, memo)
+    everyone = torch.arange(len(federation), device=trained.device)
     spans = bench.spans(everyone if tasks is None else tasks)
-    rows = federation.part(simulation.test_part)
+    rows = federation.part(trained.test_part)
     outputs: Tensor | None = None
     chosen: dict[int, Candidate] = {}
     title = "personal models" if mode != "none" else "for comparison: alone"
     with progress.rounds(title, len(spans)) as on_round:
         for number, span in enumerate(spans):
-            with threads_for(simulation.in_flight(span), len(span.filled)):
+            with threads_for(trained.in_flight(span), len(span.filled)):
                 picks = _pick(bench, span, mode)
                 wanted = set(picks.alone if alone else ()) | set(picks.kept)
                 made = bench.refit(span, wanted)
             if done._store is not None:
                 w, buffers = gather(picks.kept, made)
                 done._store.put(span.tasks, {"w": w, "buffers": buffers})
-                done._store.settle(simulation.board, {}, save=True)
+                done._store.settle(trained.board, {}, save=True)
                 chosen |= dict(zip(span.tasks.tolist(), picks.kept, strict=True))
             if alone:
-                found = _outputs(simulation, span.tasks, gather(picks.alone, made))
+                found = _outputs(trained, span.tasks, gather(picks.alone, made))
                 if outputs is None:
                     outputs = found.new_zeros(len(rows.y), *found.shape[1:])
                 outputs[rows_of(rows, span.tasks)[0]] = found
@@ -169,7 +169,7 @@ def _pick(bench: Bench, span: Chunk, mode: Personalise) -> _Picks:
     settled = bench.nothing_of_its_own(span).tolist() if kept else [False] * many
     if mine and not all(settled):
         # What the cross-validation preferred is judged once more, beside the own model.
-        candidates, losses, rows = bench.validated(span, mine, kept)
+        candidates, losses, rows = bench.validate(span, mine, kept)
         safe = torch.tensor([[c == k for k in kept] for c in candidates], device=device)
         if not kept:
             safe = torch.zeros(len(candidates), many, dtype=torch.bool, device=device)
@@ -182,14 +182,12 @@ def _pick(bench: Bench, span: Chunk, mode: Personalise) -> _Picks:
     return _Picks(kept[: len(span.tasks)], alone[: len(span.tasks)])
 
 
-def _outputs(simulation: Simulation, tasks: Tensor, models: Models) -> Tensor:
+def _outputs(trained: Tasks, tasks: Tensor, models: Models) -> Tensor:
     """Of these tasks' models on the rows that scores are computed from."""
-    place = torch.empty(len(simulation.federation), dtype=torch.int64, device=tasks.device)
+    place = torch.empty(len(trained.federation), dtype=torch.int64, device=tasks.device)
     place[tasks] = torch.arange(len(tasks), device=tasks.device)
     w, buffers = models
-    return simulation.outputs(
-        simulation.test_part, tasks, lambda k: (w[place[k]], buffers[place[k]])
-    )
+    return trained.outputs(trained.test_part, tasks, lambda k: (w[place[k]], buffers[place[k]]))
 
 
 __all__ = ["RECIPES", "Personalise", "Personalised", "Recipe", "personalise"]

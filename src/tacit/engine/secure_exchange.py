@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.engine.attendance import Attendance
-from tacit.engine.exchange import Exchange, Record
+from tacit.engine.course import Course
+from tacit.engine.exchange import Answered, Exchange, Record
 from tacit.engine.on_shares import OnShares, about
 from tacit.errors import TacitError
 from tacit.exchange import Uploads
@@ -29,16 +29,16 @@ class SecureExchange(Exchange):
 
     method: FedMTL
 
-    def __init__(self, *given: Any, curator: Secure, attendance: Attendance | None = None) -> None:
+    def __init__(self, course: Course, asked: Answered, curator: Secure) -> None:
         self._settings = curator
         self._servers: Servers = curator.remote() if curator.peers else InProcess()
-        super().__init__(*given, attendance=attendance)
-        self.record = Hidden.blank(len(self.federation), self.device)
+        super().__init__(course, asked)
+        self.record = Hidden.blank(len(course.names), course.device)
         self.sent: dict[str, int] = {}
         """Bytes that each party has sent so far."""
-        self._on_shares = OnShares(self.method, curator, self.model, self.contribution_size)
-        heads = self.federation.heads
-        most, slots = 1 if heads is None else int(heads.holds.sum(dim=1).max()), curator.slots
+        self._on_shares = OnShares(self.method, curator, course.model, course.contribution_size)
+        heads, slots = course.heads, curator.slots
+        most = 1 if heads is None else int(heads.holds.sum(dim=1).max())
         self._on_shares.job(("one", "two"))  # refuses what cannot work, before any work
         if slots is not None and slots < most:
             raise TacitError(
@@ -49,12 +49,12 @@ class SecureExchange(Exchange):
     def curated(self) -> Curated:
         return about(self._settings)
 
-    def _curated(self, uploads: Uploads) -> Iterator[Tensor]:
+    def answers(self, uploads: Uploads) -> Iterator[Tensor]:
         self.record.answered[uploads.tasks] += 1
         if len(uploads) == 1:  # there is nobody to hear of
             yield uploads.vectors
             return
-        names = tuple(str(self.federation.names[task]) for task in uploads.tasks.tolist())
+        names = tuple(str(self.course.names[task]) for task in uploads.tasks.tolist())
         vectors, on_shares = uploads.vectors.double().cpu().numpy(), self._on_shares
         held = [row.nonzero().squeeze(1).tolist() for row in uploads.holds]
         least = self.method.least(uploads.progress)

@@ -30,7 +30,7 @@ SPARED = (
 
 @dataclass(frozen=True)
 class Votes:
-    """Who votes on what: nobody, where there are no columns."""
+    """Who votes on what; without columns nobody votes."""
 
     columns: int
     spared: bool

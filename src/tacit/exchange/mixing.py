@@ -58,7 +58,7 @@ def guarded(weights: Tensor, min_peers: int) -> Tensor:
     """
     own = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
     others = torch.where(own > 0, 0.0, weights)
-    total = others.sum(dim=-1, keepdim=True) * (1 + 1e-9)  # a tie is one, whatever was rounded
+    total = others.sum(dim=-1, keepdim=True) * (1 + 1e-9)  # ties stay ties in spite of rounding
     heavy = SAY * max(1, min_peers - 1) * others > total
     light = torch.where(heavy, 0.0, others).sum(dim=-1, keepdim=True)
     enough = (heavy.sum(dim=-1, keepdim=True) >= min_peers) | (SAY * light > total)

@@ -55,14 +55,14 @@ def distances(models: Tensor) -> Tensor:
 
     Measured from one of them: models have most of their length in common, and differences of large
     squares would be rounding. It is one of the shorter ones, because some may have run away. A
-    model whose square is no number is infinitely far from all others.
+    model whose square is not finite is infinitely far from all others.
     """
     lengths = torch.linalg.vector_norm(models, dim=1)
     centred = models - models[lengths.argsort()[len(models) // 4]]
     squares = centred.square().sum(dim=1)
     far = ~squares.isfinite()
     centred = torch.where(far.unsqueeze(1), 0.0, centred)
-    half = squares / 2  # so that the sum of two squares is a number where both are
+    half = squares / 2  # so that the sum of two finite squares is finite
     # One half of the product serves both ways: kernels round entry (i, j) and (j, i) differently.
     products = (centred @ centred.T).triu()
     found = 2 * (half.unsqueeze(1) + half - products - products.triu(1).T)

@@ -26,13 +26,12 @@ from torch import nn
 
 from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.engine.votes import Votes
-from tacit.errors import TacitError
+from tacit.experiment.plan import Plan
+from tacit.experiment.start import method_of
 from tacit.local.flat import ModelFactory
 from tacit.methods import (
     AUTO,
-    METHODS,
     PMTL,
-    BillboardMethod,
     Method,
     Mixed,
     RelatedPMTL,
@@ -41,12 +40,10 @@ from tacit.methods import (
 )
 from tacit.methods.mixed import MOST_COEFFICIENTS
 from tacit.models import MODELS
-from tacit.privacy import Privacy
 
-STEADY: dict[str, Any] = {
-    "lr": 0.1, "steepest": 1.0, "local_steps": 10, "clip": 1.0, "clip_quantile": 0.5,
-    "shorten": True,
-}  # fmt: skip
+STEADY: dict[str, Any] = dict(
+    lr=0.1, steepest=1.0, local_steps=10, clip=1.0, clip_quantile=0.5, shorten=True
+)
 """Neither a local step nor a step of the billboard is longer than it should be."""
 ROUNDS = 30
 TOGETHER = 1000
@@ -58,66 +55,42 @@ MODEL_TYPES = nn.Module | ModelFactory | str
 class Intended:
     """What a run will do."""
 
+    plan: Plan
+    """With a method that has what it takes from public facts, and with rounds and a cohort."""
     federation: Federation
     picked: Method
     """The method as it was named or chosen."""
     method: Method
-    """The same with what it takes from public facts."""
     rounds: int
     cohort: float | int
+    """These three as the plan has them, where nothing is left open any more."""
     why: str = ""
-    """In words, where it was not said by whoever asked."""
+    """In words, for what the caller did not choose."""
 
 
-def chosen(
-    federation: Federation,
-    method: Method | str,
-    privacy: Privacy | None,
-    model: MODEL_TYPES,
-    rounds: int | None = None,
-    cohort: float | int | None = None,
-    personalise: str = "best",
-) -> Intended:
+def chosen(federation: Federation, plan: Plan) -> Intended:
     """The method (an instance, a name, or "auto") with the rounds and the cohort it will have.
 
     A mixed model needs no rows to judge by: unless the method's models are to be kept as they are,
     all rows but the test rows are learned from.
     """
-    named = method != AUTO
-    picked, why = (method_of(method), "") if named else _auto(federation, model)
-    made = picked.for_run(federation, privacy)
-    votes = Votes.of(made, federation)
-    asked = isinstance(made, BillboardMethod) and made.units == "common"
-    if asked and not votes.columns:
-        raise TacitError(
-            "units='common' brings the columns of a table to common units, but here every column "
-            "has its scale already: leave it out, or load the table with scale='auto'"
-        )
+    named, rounds, cohort = plan.method != AUTO, plan.rounds, plan.cohort
+    picked, why = (method_of(plan.method), "") if named else _auto(federation, plan.model)
+    made = picked.for_run(federation, plan.privacy)
     steady = not named and isinstance(made, TrainedMethod)
     if rounds is None:
+        votes = Votes.of(made, federation)
         rounds = len(votes.stages) + (ROUNDS if steady else made.usual_rounds)
     if cohort is None:
         cohort = min(1.0, TOGETHER / max(len(federation), 1)) if steady else 1.0
-    if isinstance(made, Mixed) and personalise != "none":
+    if isinstance(made, Mixed) and plan.personalise != "none":
         federation = federation.without_validation()
-    return Intended(federation, picked, made, rounds, cohort, why)
-
-
-def method_of(method: object) -> Method:
-    """A method by name, or as it is."""
-    if isinstance(method, str) and method in METHODS:
-        return METHODS[method]()
-    if not isinstance(method, Method):
-        known = ", ".join(kind.__name__ for kind in METHODS.values())
-        raise TacitError(
-            f"method is {method!r}, but 'auto', a name that `tacit methods` lists, or an instance "
-            f"of {known} is needed"
-        )
-    return method
+    plan = plan.but(method=made, rounds=rounds, cohort=cohort)
+    return Intended(plan, federation, picked, made, rounds, cohort, why)
 
 
 def mixes(kind: Kind, columns: int, outputs: int) -> bool:
-    """Whether a linear model of so many columns is one for `mixed`."""
+    """Whether `mixed` can fit a linear model of so many columns."""
     return kind in Mixed.kinds and (outputs == 1 or outputs * (columns + 1) <= MOST_COEFFICIENTS)
 
 

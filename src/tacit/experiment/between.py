@@ -34,7 +34,7 @@ from tacit.local.batches import Batches, all_rows
 from tacit.local.chunks import chunks, slots_for, widths_of
 from tacit.methods.linear import ridge
 from tacit.privacy import Everyone, Guarantee, Ledger, Privacy, guarantee
-from tacit.privacy.gram import released_gram
+from tacit.privacy.gram import release_gram
 from tacit.randomness import Randomness
 
 CHUNK = 256
@@ -89,12 +89,18 @@ def between_tasks(
     ledger = Ledger() if out is None else confirmed_ledger(Path(out))
     matrix, spread = models @ models.T, 0.0
     if privacy is not None:
-        matrix, spread = released_gram(models, clip, privacy, ledger, randomness)
+        matrix, spread = release_gram(models, clip, privacy, ledger, randomness)
     promise = guarantee(
-        ledger.releases(), channel="billboard", privacy=privacy, tasks=tasks, sampler=Everyone(),
-        clip=clip, seeded=seed is not None, assumptions=federation.assumptions,
+        ledger.releases(),
+        channel="billboard",
+        privacy=privacy,
+        tasks=tasks,
+        sampler=Everyone(),
+        clip=clip,
+        seeded=seed is not None,
+        assumptions=federation.assumptions,
         leaks=federation.leaks,
-    )  # fmt: skip
+    )
     return BetweenTasks(matrix.numpy(), spread, promise)
 
 

@@ -11,39 +11,39 @@ from tacit.engine.personalise import personalise as last_step
 from tacit.engine.progress import Progress
 from tacit.engine.simulate import Simulation
 from tacit.experiment.baselines import exactly_alone, global_scores
+from tacit.experiment.plan import Plan
 from tacit.experiment.run import Run
-from tacit.local.recipes import Personalise
-from tacit.privacy import Privacy, Sampler
-from tacit.secure.settings import Secure
+from tacit.privacy import Sampler
 
 
 def finish(
+    plan: Plan,
     simulation: Simulation,
-    privacy: Privacy | None,
     sampler: Sampler,
     settings: dict[str, Any],
-    *,
-    personalise: Personalise,
-    baselines: bool,
     folder: Path | None,
     progress: Progress,
     timing: Callable[[], dict[str, Any]],
-    on_disk: bool = False,
-    curator: Secure | None = None,
 ) -> Run:
     """The run as the caller gets it; `timing` is asked when all the rest is done."""
+    privacy, baselines = plan.privacy, plan.baselines
     if simulation.method.settles:  # tasks already took their last step, an exact one
         run = Run.of(simulation, privacy, settings, Personalised("none"))
         if baselines:
-            run.baselines = {"local": exactly_alone(simulation)}
+            run.baselines = {"local": exactly_alone(simulation.tasks)}
         return _finished(run, folder, progress, timing)
     models = last_step(
-        simulation, personalise, progress, alone=baselines, folder=folder, on_disk=on_disk
+        simulation.tasks,
+        plan.personalise,
+        progress,
+        alone=baselines,
+        folder=folder,
+        on_disk=plan.store == "disk",
     )
     run = Run.of(simulation, privacy, settings, models)
     if baselines:
         assert models.alone is not None
-        together = global_scores(simulation, privacy, sampler, progress, curator)
+        together = global_scores(simulation, plan, sampler, progress)
         run.baselines = {"local": models.alone, "global": together}
     return _finished(run, folder, progress, timing)
 

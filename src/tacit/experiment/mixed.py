@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation, Kind
 from tacit.data.schema import PUBLIC
 from tacit.data.split import SplitRule
@@ -31,12 +31,8 @@ def mixed(
     delta: float | None = None,
     kind: Kind | None = None,
     privacy: Privacy | None = None,
-    rounds: int | None = None,
-    seed: int | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
     test: float = 0.0,
-    progress: Progress | None = None,
+    **settings: Any,
 ) -> Run:
     """A mixed model y = x'β + z'b + e, with a promise for whole tasks where ε is given.
 
@@ -53,8 +49,8 @@ def mixed(
     kind : "regression", "count", "binary" or "multiclass"; None for binary where the target has
         two values, multiclass where it is text, and numbers otherwise
     privacy : a `tacit.Privacy` instead of epsilon and delta
-    rounds, seed, out, resume, progress : those of `tacit.train`
     test : share of each task's rows to hold back and measure on
+    rounds, seed, out, resume, progress, and all others : those of `tacit.train`
 
     `run.predict(table)` reads new tables by the same formula.
     """
@@ -67,18 +63,13 @@ def mixed(
         _federation(found, kind, SplitRule(0.0, test)),
         Mixed(slopes=slopes),
         privacy=privacy,
-        rounds=rounds,
-        seed=seed,
-        out=out,
-        resume=resume,
-        personalise="none",
-        baselines=test > 0,  # on the rows that it learned from, each task is best alone
-        progress=progress,
         config={"formula": formula, "table": place, "kind": kind, "test": test},
+        # On the rows that it learned from, each task is best alone.
+        **{"personalise": "none", "baselines": test > 0, **settings},
     )
 
 
-def resumed(folder: Path, progress: Progress | None = None) -> Run:
+def resume_mixed(folder: Path, progress: Progress | None = None) -> Run:
     """Go on with a run of `mixed` on a file, with the settings that its folder has."""
     path = folder / "checkpoint" / SETTINGS
     if not path.is_file():
@@ -86,7 +77,7 @@ def resumed(folder: Path, progress: Progress | None = None) -> Run:
     given = json.loads(path.read_text(encoding="utf-8"))["settings"]
     if given.get("table") is None:
         raise TacitError(
-            f"the run in {folder} is none of `tacit mixed`: use tacit train --resume {folder}"
+            f"the run in {folder} was not made by `tacit mixed`: use tacit train --resume {folder}"
         )
     return mixed(
         given["formula"],
@@ -115,16 +106,9 @@ def _federation(found: Design, kind: Kind | None, rule: SplitRule) -> Federation
     if kind is None and target.kind == "multiclass" and found.y.dtype.kind in "iuf":
         # Grades are numbers to a statistician, however few there are; so are counts, unless said.
         target = Target("regression", found.y.astype(float), 1, said=(KIND,))
+    about = About(source=found.source, features=found.names, assumptions=(PUBLIC,))
     made = assemble(
-        found.x,
-        target,
-        found.tasks,
-        rule=rule,
-        scale="auto",
-        target_scale="auto",
-        features=found.names,
-        assumptions=(PUBLIC,),
-        source=found.source,
+        found.x, target, found.tasks, about, rule=rule, scale="auto", target_scale="auto"
     )
     classes = (made.labels,) if made.labels else ()
     return replace(made, schema=replace(found.schema, kind=made.kind, classes=classes))

@@ -55,7 +55,7 @@ def save_models(
         simulation.federation,
         simulation.model,
         personal,
-        simulation.shown,
+        simulation.rounds.shown,
         config["model"],
         simulation.method,
     )
@@ -168,14 +168,14 @@ class SavedModels:
             target = TargetScale(scaling.pop("y.shift"), scaling.pop("y.scale"))
         empty = torch.zeros(0, *shape)
         nothing = Rows(empty, torch.zeros(0), torch.zeros(len(tasks) + 1).long())
-        federation = Federation(
-            tasks, about["kind"], about["outputs"], nothing, nothing, nothing,
-            tuple(about["features"]), tuple(about["labels"]), target,
-            preprocessing=Preprocessing.from_tensors(scaling) if scaling else None,
-            schema=_schema(about["schema"]),
-            representation=about["representation"],
-            heads=Heads.from_json(about["heads"]) if about.get("heads") else None,
-        )  # fmt: skip
+        known: Any = {"schema": _schema(about["schema"]), "representation": about["representation"]}
+        if scaling:
+            known["preprocessing"] = Preprocessing.from_tensors(scaling)
+        if about.get("heads"):
+            known["heads"] = Heads.from_json(about["heads"])
+        known |= {"features": tuple(about["features"]), "labels": tuple(about["labels"])}
+        kind, parts = (about["kind"], about["outputs"]), (nothing, nothing, nothing)
+        federation = Federation(tasks, *kind, *parts, target_scale=target, **known)
         if model is None:
             if about["model"] not in MODELS:
                 raise TacitError(

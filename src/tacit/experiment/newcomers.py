@@ -65,7 +65,7 @@ class Newcomers:
         from them, as they would have at the end of the run.
         """
         public = self._public(federation, guests)
-        own = {} if known is None else self._learned(federation, known)
+        own = {} if known is None else self._learn(federation, known)
         of = [own.get(guest, public) for guest in guests] or [public]
         w, buffers = (torch.stack(side) for side in zip(*of, strict=True))
         tasks = len(federation)
@@ -94,7 +94,7 @@ class Newcomers:
             f"{who} was not part of the training, and {why}; tasks are named like {some}"
         )
 
-    def _learned(self, federation: Federation, known: Any) -> dict[str, tuple[Tensor, Tensor]]:
+    def _learn(self, federation: Federation, known: Any) -> dict[str, tuple[Tensor, Tensor]]:
         """The models of tasks with rows in this table, each from its own rows."""
         method, schema = self.method, federation.schema
         if method is None or not method.settles:
@@ -113,11 +113,11 @@ class Newcomers:
             )
         x, y = schema.matrix(table)[0], _answers(table, schema)
         return {
-            name: self._settled(federation, method, x[names == name], y[names == name])
+            name: self._settle(federation, method, x[names == name], y[names == name])
             for name in dict.fromkeys(names.tolist())
         }
 
-    def _settled(
+    def _settle(
         self, federation: Federation, method: Method, x: np.ndarray, y: np.ndarray
     ) -> tuple[Tensor, Tensor]:
         guest, device = _with_guests(federation, ["it"]), self.model.start.device

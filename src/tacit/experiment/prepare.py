@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, TypeVar
 
 import torch
 
 from tacit.data.federation import Federation
-from tacit.engine.attendance import Attendance
-from tacit.engine.exchange import Exchange
+from tacit.engine.course import Course
 from tacit.engine.rehearse import first_board
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, Store, confirmed_ledger
 from tacit.engine.votes import Votes
 from tacit.errors import TacitError
 from tacit.experiment.curator import curator_of
+from tacit.experiment.plan import Plan
+from tacit.experiment.refusals import refuse_unbounded
+from tacit.experiment.start import method_of
 from tacit.local.flat import FlatModel
 from tacit.methods import (
     BillboardMethod,
     Board,
-    ExchangeMethod,
     Method,
     OnBillboard,
     RelatedMethod,
@@ -32,7 +32,8 @@ from tacit.methods import (
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
-from tacit.secure.settings import Secure
+
+Made = TypeVar("Made")
 
 
 def prepare(
@@ -45,18 +46,33 @@ def prepare(
     randomness: Randomness,
     device: torch.device,
     *,
-    store: Literal["memory", "disk"] = "memory",
     folder: Path | None = None,
-    server: Server | None = None,
-    attendance: Attendance | None = None,
-    curator: Secure | None = None,
-    engine: Callable[..., Simulation] | None = None,
-) -> Simulation:
+    engine: Callable[[Course, Federation, Store], Made] | None = None,
+    **settings: Any,
+) -> Simulation | Made:
+    """The simulation of a plan with these settings, for a caller that has none."""
+    plan = Plan(method=method, privacy=privacy, rounds=rounds, **settings)
+    return simulation_of(plan, federation, model, sampler, randomness, device, folder, engine)
+
+
+def simulation_of(
+    plan: Plan,
+    federation: Federation,
+    model: FlatModel,
+    sampler: Sampler,
+    randomness: Randomness,
+    device: torch.device,
+    folder: Path | None = None,
+    engine: Callable[[Course, Federation, Store], Made] | None = None,
+) -> Simulation | Made:
     """A simulation ready to run: noise calibrated, ledger and states opened, model tried out.
 
-    `engine` makes one whose tasks are elsewhere.
+    `engine` makes what a silo or a coordinator has in its place.
     """
-    tasks, method = len(federation), method.for_run(federation, privacy)
+    privacy, rounds, curator = plan.privacy, plan.rounds, plan.curator
+    assert rounds is not None
+    tasks, method = len(federation), method_of(plan.method).for_run(federation, privacy)
+    refuse_unbounded(method, privacy)
     if isinstance(method, TrainedMethod):
         model = model.bounded(method.steepest)
     channel = Channel(sampler, tasks, randomness)
@@ -65,10 +81,6 @@ def prepare(
     if isinstance(method, RelatedMethod):
         channel.relation = method.relation(federation).to(device)
     if privacy is not None and isinstance(method, OnBillboard):
-        if not math.isfinite(method.clip):
-            raise TacitError(
-                "clip must be finite under privacy: an unbounded task cannot be hidden"
-            )
         channel.clip = method.clip
         channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
@@ -93,14 +105,11 @@ def prepare(
         board = method.read(board, channel.relation.places[0])
     state = method.state(model, board)
     place = None if folder is None else folder / CHECKPOINT
-    states = Store(tasks, state, place=store, folder=place, device=device)
-    parts = (federation, method, model, channel, states, rounds, randomness, device)
+    states = Store(tasks, state, place=plan.store, folder=place, device=device)
+    course = Course(
+        federation, method, model, channel, rounds, randomness, device, plan.server or Server(),
+        trace=engine is None,
+    )  # fmt: skip
     if engine is not None:
-        return engine(*parts, server or Server())
-    if isinstance(method, ExchangeMethod) and curator is not None:
-        from tacit.engine.secure_exchange import SecureExchange  # needs tacit[secure]
-
-        return SecureExchange(*parts, Server(), curator=curator, attendance=attendance)
-    if isinstance(method, ExchangeMethod):
-        return Exchange(*parts, Server(), attendance=attendance)
-    return Simulation(*parts, server or Server())
+        return engine(course, federation, states)
+    return Simulation(course, federation, states, attendance=plan.attendance, curator=curator)

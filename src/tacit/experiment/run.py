@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from tacit import metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
-from tacit.engine.exchange import Exchange
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
@@ -49,7 +48,10 @@ class Run:
         personalised: Personalised,
     ) -> Run:
         federation, channel = simulation.federation, simulation.channel
-        hidden = simulation.method.channel == "exchange" and simulation.curated is not None
+        hidden = (
+            simulation.method.channel == "exchange"
+            and simulation.rounds.strategy.curated is not None
+        )
         public = [PUBLIC] if federation.heads and not hidden else []
         promise = guarantee(
             channel.ledger.releases(),
@@ -66,9 +68,9 @@ class Run:
             personal_is_public=simulation.method.personal_is_public
             and not personalised.chosen
             and not federation.own_scaling,
-            curator=simulation.curated,
+            curator=simulation.rounds.strategy.curated,
         )
-        part = simulation.test_part
+        part = simulation.tasks.test_part
         kept = personalised.models if personalised.chosen else simulation.personal
         measured = simulation.measure(part, personal=kept)
         return cls(simulation, promise, measured, part, config, personalised)
@@ -120,16 +122,14 @@ class Run:
     @property
     def diverged(self) -> list[str]:
         """Tasks whose own training diverged, so that they trained alone: not covered by ε."""
-        numbers: list[int] = self.simulation.diverged.nonzero().squeeze(1).tolist()
+        numbers: list[int] = self.simulation.tasks.diverged.nonzero().squeeze(1).tolist()
         return [self.federation.names[number] for number in numbers]
 
     @property
     def exchange(self) -> dict[str, Any] | None:
         """Who learned from whom, and what answers gave away; None on the billboard."""
-        simulation = self.simulation
-        if not isinstance(simulation, Exchange):
-            return None
-        return simulation.record.to_json(self.federation.names)
+        exchange = self.simulation.exchange
+        return None if exchange is None else exchange.record.to_json(self.federation.names)
 
     def summary(self) -> MixedSummary:
         """Coefficients, standard errors and variances of a mixed model: covered by the guarantee.
@@ -140,7 +140,7 @@ class Run:
 
     def effects(self, task: str) -> Effects:
         """A task's own effects in a mixed model, for that task alone."""
-        return effects_of(self.simulation, self.federation.index(task))
+        return effects_of(self.simulation.tasks, self.federation.index(task))
 
     def personal(self, task: str) -> nn.Module:
         """The model of one task as a torch module of its own."""
@@ -161,7 +161,7 @@ class Run:
         width].
         """
         public = self.simulation
-        newcomers = Newcomers(public.method, public.model, public.shown)
+        newcomers = Newcomers(public.method, public.model, public.rounds.shown)
         return predict(self.federation, public.model, self.models, newcomers, x, tasks, known)
 
     def to_json(self) -> dict[str, Any]:

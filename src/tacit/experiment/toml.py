@@ -28,19 +28,19 @@ import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tacit import data
 from tacit.checks import annotations_of, check_type, near
 from tacit.data.federation import Federation
 from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
+from tacit.experiment.plan import Plan, in_files
 from tacit.files import reading
-from tacit.local.recipes import Personalise
 from tacit.methods import AUTO, METHODS, Method, RelatedMethod, Server
 from tacit.privacy import Privacy
 from tacit.secure.settings import Secure
@@ -96,47 +96,36 @@ class ServerSection(Section):
         return Server(**settings)
 
 
-class PrivacySection(Section):
+def section(settings: Mapping[str, Any]) -> type[Section]:
+    """A part of a file with settings that are declared elsewhere: types and defaults by name."""
+    return create_model("Section", __base__=Section, **settings)
+
+
+def in_section(kind: type, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Types and defaults of a dataclass's settings; it checks by itself which words it takes."""
+    kinds = annotations_of(kind)
+    return {
+        one.name: (str if get_origin(kinds[one.name]) is Literal else kinds[one.name], one.default)
+        for one in dataclasses.fields(kind)
+        if names is None or one.name in names
+    }
+
+
+class PrivacySection(section(in_section(Privacy))):
     """The promise; leave the whole section out to run without privacy."""
 
-    epsilon: float | None = None
-    delta: float | None = None
-    noise: float | None = None
-    neighbours: Literal["add-remove", "replace"] = "add-remove"
-    large_delta: bool = False
-    sampling: str = "poisson"  # `Privacy` checks it, and says what became of "fixed-size"
 
-
-class CuratorSection(Section):
+class CuratorSection(section(in_section(Secure))):
     """Servers that work on shares; leave the whole section out for one machine that sees all."""
 
     kind: Literal["secure"]
-    servers: int = 3
-    trust: Literal["dealer", "replicated"] | None = None
-    bits: Literal[32, 64] | None = None
-    slots: int | None = None
-    peers: list[str] = []
-    dealer: str | None = None
-    certificates: str | None = None
 
     def settings(self) -> Secure:
         return Secure(**self.model_dump(exclude={"kind"}))
 
 
-class RunSection(Section):
+class RunSection(section(in_files())):
     """How long, with whom, and where the result goes."""
-
-    rounds: int | None = None
-    cohort: float | int | None = None
-    seed: int | None = None
-    patience: int | None = None
-    model: str = "linear"
-    device: str = "cpu"
-    store: Literal["memory", "disk"] = "memory"
-    engine: Literal["simulate", "flower"] = "simulate"
-    personalise: Personalise = "best"
-    baselines: bool = True
-    out: str | None = None
 
 
 class TuneSection(Section):
@@ -160,14 +149,14 @@ class Config(Section):
     run: RunSection = RunSection()
     tune: TuneSection | None = None
 
-    def promise(self) -> Privacy | None:
-        return None if self.privacy is None else Privacy(**self.privacy.model_dump())
-
-    def server_rule(self) -> Server | None:
-        return None if self.server is None else self.server.rule()
-
-    def curated(self) -> Secure | None:
-        return self.curator.settings() if self.curator is not None else None
+    def plan(self) -> Plan:
+        return Plan(
+            method=self.method.method(),
+            server=None if self.server is None else self.server.rule(),
+            privacy=None if self.privacy is None else Privacy(**self.privacy.model_dump()),
+            curator=None if self.curator is None else self.curator.settings(),
+            **self.run.model_dump(),
+        )
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(by_alias=True), indent=2)
@@ -237,10 +226,7 @@ def check(tables: dict[str, Any]) -> Config:
         config = Config.model_validate(tables)
     except ValidationError as error:
         raise TacitError(sentence(error, Config, "the configuration")) from error
-    method = config.method.method()
-    config.promise()
-    config.server_rule()
-    config.curated()
+    method = config.plan().method
     reads = isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation
     reads = reads or method == AUTO
     if config.data.relation is not None and not reads:

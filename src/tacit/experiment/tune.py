@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tacit import metrics
 from tacit.checks import annotations_of, check_type, fits
@@ -29,23 +28,22 @@ from tacit.engine.store import CHECKPOINT, LEDGER
 from tacit.errors import TacitError
 from tacit.experiment.auto import chosen
 from tacit.experiment.finish import finish
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan, takes_settings
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.run import Run
 from tacit.experiment.start import (
-    check,
     device_of,
     fresh_folder,
+    method_of,
     model_of,
     name_of,
     progress_of,
+    sampler_of,
 )
-from tacit.experiment.train import SETTINGS, train
+from tacit.experiment.train import SETTINGS, carry_out
 from tacit.files import hold, make_folder, replace
-from tacit.local.flat import ModelFactory
-from tacit.local.recipes import Personalise
-from tacit.methods import Method, OnBillboard, Server
-from tacit.models import linear
-from tacit.privacy import Channel, Ledger, Prepaid, Privacy, Release, Sampler, sampler_for, spent
+from tacit.methods import Method
+from tacit.privacy import Channel, Ledger, Prepaid, Release, Sampler, spent
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.selection import number_of_runs, tuning
 from tacit.randomness import Randomness
@@ -63,80 +61,72 @@ SCORES = {
 """What a task reports about a run, on its own validation rows: in [0, 1], higher is better."""
 
 
+@takes_settings
 def tune(
     federation: Federation,
     method: Method | str,
     *,
     search: Search,
-    privacy: Privacy,
     expected_runs: float = 10,
-    model: nn.Module | ModelFactory | str = linear,
-    rounds: int | None = None,
-    cohort: float | int | None = None,
-    seed: int | None = None,
-    server: Server | None = None,
-    personalise: Personalise = "best",
-    baselines: bool = True,
-    device: str = "cpu",
-    out: str | Path | None = None,
     progress: Progress | None = None,
     config: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Run:
     """Choose settings by private runs, and return the best of them; ε covers the choice.
+
+    A tuning cannot be resumed: it is booked as a whole before its first run, and one that was cut
+    off is spent. What is not searched is the same in all runs; `privacy` is the promise for
+    everything together, tuning included.
 
     Parameters
     ----------
     search : settings of the method and where to look: a list is a choice among its values, a pair
         (low, high) a range of positive numbers, drawn log-uniformly (whole where the setting is)
-    privacy : the promise for everything together, tuning included
     expected_runs : how many runs are made on average; their number is drawn, and never shown
-    method, and all others : as for `train`; what is not searched is the same in all runs
-
-    A tuning cannot be resumed: it is booked as a whole before its first run, and one that was cut
-    off is spent.
+    federation, progress, config : as for `train`
     """
-    if not isinstance(method, Method):
-        raise TacitError(
-            f"method is {method!r}, but settings of a method are searched: pass one, like "
-            'tacit.PMTL() (or [method] name = "pmtl")'
-        )
-    space = _Space.of(method, search)
-    tasks = len(federation)
-    if not isinstance(privacy, Privacy):
-        raise TacitError("tuning books what a choice costs: pass privacy=..., or compare by hand")
-    if not len(federation.validation.y):
-        raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
-    progress = progress_of(progress)
-    found = chosen(federation, method, privacy, model, rounds, cohort, "none")
-    method, rounds, cohort = found.method, found.rounds, found.cohort
-    same = {"model": model, "rounds": rounds, "cohort": cohort, "server": server, "device": device}
-    check(federation, method, rounds, None, privacy, personalise)
-    sampler, delta = sampler_for(privacy.sampling, cohort, tasks), privacy.delta_for(tasks)
-    _rehearse(federation, method, privacy, sampler, **same)
+    plan = Plan.of(method=method, **settings)
+    return tune_plan(plan, federation, search, expected_runs, progress=progress, config=config)
+
+
+def tune_plan(
+    plan: Plan,
+    federation: Federation,
+    search: Search,
+    expected_runs: float,
+    *,
+    progress: Progress | None = None,
+    config: dict[str, Any] | None = None,
+) -> Run:
+    """The best run of a plan whose settings are searched."""
+    plan.check_tuning(federation)
+    space = _Space.of(method_of(plan.method), search)
+    found = chosen(federation, plan.but(personalise="none"))
+    plan, method, rounds = found.plan.but(personalise=plan.personalise), found.method, found.rounds
+    plan.check(federation)
+    progress, tasks, privacy, seed = progress_of(progress), len(federation), plan.privacy, plan.seed
+    assert privacy is not None
+    sampler, delta = sampler_of(plan, tasks), privacy.delta_for(tasks)
+    _rehearse(plan, federation, sampler)
     progress.say("calibrating the noise")
 
-    def plan(noise: float):
+    def booking(noise: float):
         return tuning(sampler, noise, rounds, tasks, privacy.neighbours, expected_runs)
 
-    plan(1.0)  # refuses a pair that nobody can account for
+    booking(1.0)  # refuses a pair that nobody can account for
 
     def cost(noise: float) -> float:
-        return spent({plan(noise)[0]: 1}, delta, privacy.neighbours).epsilon
+        return spent({booking(noise)[0]: 1}, delta, privacy.neighbours).epsilon
 
     noise = privacy.noise
     if noise is None:
         assert privacy.epsilon is not None
         noise = smallest_noise(cost, privacy.epsilon, delta, rounds)
-    booked, score = plan(noise)
-    paid = Prepaid(
-        noise=noise,
-        delta=delta,
-        neighbours=privacy.neighbours,
-        sampling=privacy.sampling,
-        large_delta=privacy.large_delta,
-    )
+    booked, score = booking(noise)
+    promised = dataclasses.asdict(privacy)
+    paid = Prepaid(**promised | {"epsilon": None, "noise": noise, "delta": delta})
     about = {"search": space.words(), "expected_runs": expected_runs}
-    ledger, folder = _open(out, f"{name_of(method)}-tuned", seed, about)
+    ledger, folder = _open(plan.out, f"{name_of(method)}-tuned", seed, about)
     ledger.book(0, booked, repeatable=False)
 
     randomness = Randomness.of(seed)
@@ -144,10 +134,15 @@ def tune(
     for number in range(number_of_runs(expected_runs, randomness)):
         drawn = space.draw(randomness, number)
         own_seed = None if seed is None else randomness.key("tuning", number + 1)
-        run = train(
-            federation, dataclasses.replace(method, **drawn), privacy=paid, seed=own_seed,
-            personalise="none", baselines=False, progress=_Unseen(progress), **same,
-        )  # fmt: skip
+        one = plan.but(
+            method=dataclasses.replace(method, **drawn),
+            privacy=paid,
+            seed=own_seed,
+            personalise="none",
+            baselines=False,
+            out=None,
+        )
+        run = carry_out(one, federation, progress=_Unseen(progress))
         found = noisy_score(run.simulation, score)
         if best is None or found > best[0]:
             best = (found, run, drawn)
@@ -162,34 +157,20 @@ def tune(
         point["epsilon"] = None  # all of it was spent before the first round
     about |= {"chosen": drawn, "score": found, "score_means": _score_means(federation)}
     about["score_noise"] = score.noise_multiplier * 0.5 / tasks
-    settings = run.config | {"seed": seed, "privacy": dataclasses.asdict(privacy)}
-    settings |= {"personalise": personalise, **(config or {}), "tuning": about}
-    return finish(
-        simulation, paid, sampler, settings,
-        personalise=personalise, baselines=baselines, folder=folder, progress=progress,
-        # Of this run alone: the time of all of them would tell their number.
-        timing=lambda: timing,
-    )  # fmt: skip
+    settings = run.config | {"seed": seed, "privacy": promised}
+    settings |= {"personalise": plan.personalise, **(config or {}), "tuning": about}
+    # The time is of this run alone: that of all of them would tell their number.
+    paid_for = plan.but(privacy=paid)
+    return finish(paid_for, simulation, sampler, settings, folder, progress, lambda: timing)
 
 
-def _rehearse(
-    federation: Federation,
-    method: Method,
-    privacy: Privacy,
-    sampler: Sampler,
-    *,
-    model: nn.Module | ModelFactory | str,
-    rounds: int,
-    cohort: float | int,
-    server: Server | None,
-    device: str,
-) -> None:
+def _rehearse(plan: Plan, federation: Federation, sampler: Sampler) -> None:
     """A run that could not start must be refused before it is paid for."""
-    compute = device_of(device)
-    known = dataclasses.replace(privacy, epsilon=None, noise=1.0)
-    made = model_of(model, federation, 0).to(compute)
-    there = federation.to(compute)
-    prepare(there, method, made, known, sampler, rounds, Randomness.of(0), compute, server=server)
+    assert plan.privacy is not None
+    compute = device_of(plan.device)
+    known = plan.but(privacy=dataclasses.replace(plan.privacy, epsilon=None, noise=1.0))
+    made = model_of(plan.model, federation, 0).to(compute)
+    simulation_of(known, federation.to(compute), made, sampler, Randomness.of(0), compute)
 
 
 def noisy_score(simulation: Simulation, release: Release) -> float:
@@ -204,7 +185,7 @@ def noisy_score(simulation: Simulation, release: Release) -> float:
         release.sampler, len(scores), simulation.channel.randomness, clip=0.5, release=release
     )
     # The round after the last: with a seed, its noise is a stream of its own.
-    collection = channel.open(simulation.rounds, simulation.rounds + 1)
+    collection = channel.open(simulation.course.length, simulation.course.length + 1)
     collection.add(sent)
     return 0.5 + float(collection.publishable(1))
 
@@ -246,8 +227,6 @@ class _Space:
 
     @classmethod
     def of(cls, method: Method, search: Search) -> _Space:
-        if not isinstance(method, OnBillboard):
-            raise TacitError(f"method is {method!r}, but one that publishes sums is needed to tune")
         if not search:
             raise TacitError("search is empty: name settings to look for, like lr=[0.01, 0.1]")
         types = {field.name: annotations_of(type(method))[field.name] for field in fields(method)}

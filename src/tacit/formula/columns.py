@@ -51,10 +51,10 @@ class FormulaColumn:
         return cls(given["cells"], tuple(given["levels"]) if "levels" in given else None)
 
 
-def decided(formula: Formula, table: Table, given: Any) -> dict[str, FormulaColumn]:
+def decide_columns(formula: Formula, table: Table, given: Any) -> dict[str, FormulaColumn]:
     """What the cells of each column are, by all rows: the federation says that this is public."""
     names = dict.fromkeys((*formula.columns, *formula.target_columns))
-    found = {name: _decided(formula, table, given, name) for name in names}
+    found = {name: _decide(formula, table, given, name) for name in names}
     for name in formula.columns:
         if name not in formula.categories and found[name].cells != "text":
             continue
@@ -66,7 +66,7 @@ def decided(formula: Formula, table: Table, given: Any) -> dict[str, FormulaColu
     return found
 
 
-def _decided(formula: Formula, table: Table, given: Any, name: str) -> FormulaColumn:
+def _decide(formula: Formula, table: Table, given: Any, name: str) -> FormulaColumn:
     said = _categorical(given, name)
     if said is not None:
         levels = tuple(plain(level) for level in said.categories)

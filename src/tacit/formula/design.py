@@ -19,7 +19,7 @@ from tacit.formula.columns import (
     FormulaColumn,
     Level,
     check_levels,
-    decided,
+    decide_columns,
     frame_of,
     plain,
     refuse_gaps,
@@ -113,7 +113,7 @@ def design(formula: Formula, table: Any) -> Design:
         columns.column(name)
     tasks = task_names(columns, formula.task)
     refuse_gaps(formula, columns, (*formula.target_columns, *formula.columns))
-    schema = FormulaSchema(formula, decided(formula, columns, table), {})
+    schema = FormulaSchema(formula, decide_columns(formula, columns, table), {})
     x, names, places, levels = _matrix(schema, columns)
     slopes = []
     for term in _own(formula):
@@ -155,7 +155,7 @@ def _matrix(
         column = columns_of(part)[1] or part.strip("`")
         if column in frame:
             check_levels(table, column, np.asarray(frame[column]), levels)
-    made = _made(formula, terms, frame, schema.levels)
+    made = _make(formula, terms, frame, schema.levels)
     states = made.model_spec.encoder_state
     found = {part: kept["categories"] for part, (_, kept) in states.items() if "categories" in kept}
     places = made.model_spec.term_indices
@@ -166,7 +166,7 @@ def _matrix(
     return x, names, places, {part: tuple(map(plain, some)) for part, some in found.items()}
 
 
-def _made(
+def _make(
     formula: Formula, terms: Any, frame: pd.DataFrame, levels: Mapping[str, tuple[Level, ...]]
 ) -> Any:
     """Gaps are not dropped: a row that cannot be computed is named instead."""
@@ -194,7 +194,7 @@ def _target(formula: Formula, table: Table, columns: Mapping[str, FormulaColumn]
     if name == formula.column:
         values = frame[name].to_numpy()
         return values if values.dtype.kind in "biuf" else texts(values, name)
-    made = _made(formula, terms, frame, {})
+    made = _make(formula, terms, frame, {})
     if made.shape[1] != 1:
         raise formula.wrong(f"{name} becomes {made.shape[1]} columns, but one target is needed")
     y = made.to_numpy(dtype=np.float64)

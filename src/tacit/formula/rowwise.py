@@ -55,7 +55,9 @@ def columns_of(expression: str) -> tuple[set[str], str | None]:
     try:  # columns whose names are no Python names stand between backticks
         tree = ast.parse(sanitize_variable_names(expression, {}, aliases), mode="eval").body
     except SyntaxError:
-        raise TacitError(f"{expression!r} in the formula is no expression; correct it") from None
+        raise TacitError(
+            f"{expression!r} in the formula is not an expression; correct it"
+        ) from None
     names: set[str] = set()
     read = lambda node: names.update(_read(node, expression))  # noqa: E731
     category = None

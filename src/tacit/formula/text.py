@@ -18,7 +18,7 @@ class Formula:
     text: str
     target: str
     column: str | None
-    """The target's, where it is one as it stands."""
+    """The name of the target, if it is a plain column."""
     fixed: str
     own: str
     task: str

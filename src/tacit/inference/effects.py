@@ -15,7 +15,7 @@ from tacit.local.mixed import between
 from tacit.privacy import NOT_COVERED
 
 if TYPE_CHECKING:
-    from tacit.engine.simulate import Simulation
+    from tacit.engine.tasks import Tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +41,12 @@ class Effects:
         }
 
 
-def effects_of(simulation: Simulation, task: int) -> Effects:
+def effects_of(trained: Tasks, task: int) -> Effects:
     """The own effects that the task with this number settled on."""
-    method, federation = mixed_of(simulation), simulation.federation
-    board = {name: value.cpu().double().numpy() for name, value in simulation.shown.tensors.items()}
-    fresh = method.state(simulation.model, simulation.shown)
-    state = simulation.store.take(torch.tensor([task], device=simulation.device), fresh)
+    method, federation = mixed_of(trained), trained.federation
+    board = {name: value.cpu().double().numpy() for name, value in trained.shown.tensors.items()}
+    fresh = method.state(trained.model, trained.shown)
+    state = trained.store.take(torch.tensor([task], device=trained.device), fresh)
     effect = state["own"][0].cpu().double().numpy()
     outputs, size = method.outputs, len(board["beta"]) // method.outputs
     own = method.own(size)

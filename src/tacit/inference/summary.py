@@ -35,7 +35,7 @@ from tacit.local.mixed import basis
 from tacit.methods import Mixed
 
 if TYPE_CHECKING:
-    from tacit.engine.simulate import Simulation
+    from tacit.engine.tasks import Tasks
     from tacit.experiment.run import Run
 
 COVERED = "computed from releases alone: covered by the guarantee, and may be published"
@@ -76,11 +76,11 @@ class Coefficient:
 
     def to_json(self) -> dict[str, Any]:
         low, high = map(_plain, self.interval)
-        return {
-            "name": self.name, "estimate": _plain(self.estimate), "error": _plain(self.error),
-            "sampling_error": _plain(self.sampling), "privacy_error": _plain(self.privacy),
-            "low": low, "high": high, "shrunk": self.shrunk, "spread": self.spread,
-        }  # fmt: skip
+        numbers = {"estimate": self.estimate, "error": self.error}
+        numbers |= {"sampling_error": self.sampling, "privacy_error": self.privacy}
+        plain = {name: _plain(value) for name, value in numbers.items()}
+        rest = {"low": low, "high": high, "shrunk": self.shrunk, "spread": self.spread}
+        return {"name": self.name, **plain, **rest}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class MixedSummary:
     own_covariance: np.ndarray
     """Σ [r, r], of those."""
     residual: float | None
-    """σ²; None where the outcome is no plain number."""
+    """σ²; None where the outcome is not a plain number."""
     own_errors: tuple[Deviation, ...]
     """How surely the variances of own effects are known."""
     residual_error: Deviation | None
@@ -186,7 +186,7 @@ class MixedSummary:
 def summary(run: Run) -> MixedSummary:
     """What a finished run of `Mixed` found."""
     simulation, federation, promise = run.simulation, run.federation, run.guarantee
-    method = mixed_of(simulation)
+    method = mixed_of(simulation.tasks)
     board = {name: value.cpu().double().numpy() for name, value in simulation.board.tensors.items()}
     classes, tasks = method.outputs, len(federation)
     size = len(board["beta"]) // classes
@@ -345,9 +345,12 @@ def _turned(point: np.ndarray, told: Told) -> np.ndarray:
 
 
 def _explained(
-    federation: Federation, board: dict[str, np.ndarray], own: list[int], spread: np.ndarray,
+    federation: Federation,
+    board: dict[str, np.ndarray],
+    own: list[int],
+    spread: np.ndarray,
     residual: float,
-) -> tuple[float | None, float | None]:  # fmt: skip
+) -> tuple[float | None, float | None]:
     """Marginal and conditional R².
 
     Columns in common units have about the spread that tasks told: hence approximate.
@@ -384,11 +387,11 @@ def _told_spreads(board: dict[str, np.ndarray], columns: int) -> np.ndarray:
     return np.nan_to_num(found[:columns], nan=1.0)
 
 
-def mixed_of(simulation: Simulation) -> Mixed:
-    if not isinstance(simulation.method, Mixed):
-        name = type(simulation.method).__name__
+def mixed_of(trained: Tasks) -> Mixed:
+    if not isinstance(trained.method, Mixed):
+        name = type(trained.method).__name__
         raise TacitError(f"{name} has no summary: only mixed models (method 'mixed') have one")
-    return simulation.method
+    return trained.method
 
 
 def _plain(value: float) -> float | None:

@@ -43,8 +43,8 @@ def draw(rows: Rows, tasks: Tensor, steps: int, batch: int, keys: Tensor) -> Bat
     through = torch.arange(steps * batch, device=counts.device).reshape(steps, 1, batch)
     small = counts <= batch
     weight = torch.where(small, column < counts, True) / counts.clamp(max=batch)
-    position = _shuffled(counts.squeeze(1), torch.where(small, column, through) % counts, keys)
-    return _gathered(rows, tasks, position, weight, steps)
+    position = _shuffle(counts.squeeze(1), torch.where(small, column, through) % counts, keys)
+    return _gather(rows, tasks, position, weight, steps)
 
 
 def all_rows(rows: Rows, tasks: Tensor, width: int, steps: int = 1) -> Batches:
@@ -56,10 +56,10 @@ def all_rows(rows: Rows, tasks: Tensor, width: int, steps: int = 1) -> Batches:
     counts = rows.count(tasks).unsqueeze(1)
     place = torch.arange(width, device=counts.device)
     weight = (place < counts) / counts.clamp(min=1)
-    return _gathered(rows, tasks, (place % counts.clamp(min=1)).unsqueeze(0), weight, steps)
+    return _gather(rows, tasks, (place % counts.clamp(min=1)).unsqueeze(0), weight, steps)
 
 
-def _gathered(rows: Rows, tasks: Tensor, position: Tensor, weight: Tensor, steps: int) -> Batches:
+def _gather(rows: Rows, tasks: Tensor, position: Tensor, weight: Tensor, steps: int) -> Batches:
     # Steps lead in memory, so that the rows of one step, of all tasks, lie together.
     index = rows.offsets[tasks].unsqueeze(1) + position
     x, y = rows.x[index], rows.y[index]
@@ -70,7 +70,7 @@ def _gathered(rows: Rows, tasks: Tensor, position: Tensor, weight: Tensor, steps
     )
 
 
-def _shuffled(counts: Tensor, position: Tensor, keys: Tensor) -> Tensor:
+def _shuffle(counts: Tensor, position: Tensor, keys: Tensor) -> Tensor:
     """Positions [.., task, ..] in file order -> in each task's own shuffled order."""
     begin = counts.cumsum(0) - counts
     rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)

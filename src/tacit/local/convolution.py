@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tacit.local.dropout import dropped, is_dropout
-from tacit.local.normalisation import batch_norm
+from tacit.local.normalisation import BatchNorm
 
 Pair = tuple[int, int]
 
@@ -299,7 +299,7 @@ class task_layers(TorchFunctionMode):
         if is_dropout(func):
             return dropped(func, *args, **options)
         if func is functional.batch_norm:
-            return batch_norm(*args, **options, rows=self._rows)
+            return BatchNorm(self._rows)(*args, **options)
         if not self._mapped:
             return func(*args, **options)
         if func is torch.conv2d:

@@ -1,8 +1,8 @@
 """What a mixed model must know before anything is said about β, chosen by votes.
 
 One-hot votes are bounded whatever a task's rows hold: for the length that its information and score
-have together, and for the level of each of its scores, where the outcome is no plain number (those
-are brought to common units). A contribution is as long as one vote.
+have together, and for the level of each of its scores, where the outcome is not a plain number
+(those are brought to common units). A contribution is as long as one vote.
 """
 
 from __future__ import annotations

@@ -76,28 +76,34 @@ def level(kind: Kind, rows: tuple[Tensor, Tensor, Tensor], outputs: int) -> Tens
     return FAMILIES[kind].level(coded.sum(0), counts.sum())
 
 
+class Parameters(NamedTuple):
+    """Where a task's rows are looked at from."""
+
+    own: list[int]
+    """The columns of z."""
+    beta: Tensor
+    root: Tensor
+    """L."""
+    rest: Tensor
+    """σ²."""
+    correction: Tensor
+    """Residuals are smaller than errors by what was learnt of β from the same rows, and larger by
+    the noise in β: the covariance [d, d] of the one less that of the other, over σ²."""
+
+
 def said(
     kind: Kind,
     rows: tuple[Tensor, Tensor, Tensor],
-    own: list[int],
-    beta: Tensor,
-    root: Tensor,
-    rest: Tensor,
-    correction: Tensor,
+    at: Parameters,
     *,
     evenly: bool = False,
     limit: float = math.inf,
 ) -> Said:
-    """Of one task at these parameters (`root` is L, `rest` is σ²); `own` are the columns of z.
-
-    Residuals are smaller than errors by what was learnt of β from the same rows, and larger by the
-    noise in β: `correction` [d, d] is the covariance of the one less that of the other, over σ².
-    Residuals count as at most `limit` standard deviations.
-    """
-    x, y, counts = rows
+    """Of one task at these parameters; residuals count as at most `limit` standard deviations."""
+    (x, y, counts), (own, beta, root, rest, _) = rows, at
     if kind == "regression":
         gram = x.T @ x
-        told = variances(rows, gram, own, beta, root, rest, correction, evenly=evenly, limit=limit)
+        told = variances(rows, gram, at, evenly=evenly, limit=limit)
         effects = own_effects(kind, rows, own, beta, root, rest, limit=limit)
         return Said(information(gram, own, root), score(rows, own, beta, root), *told, effects)
     each = beta.reshape(-1, x.shape[1])
@@ -118,7 +124,8 @@ def own_effects(
 ) -> Tensor:
     """The expected own effects b [r] alone: of what is `said`, all that a task keeps to itself."""
     if kind != "regression":
-        return said(kind, rows, own, beta, root, rest, torch.zeros_like(beta)).own
+        at = Parameters(own, beta, root, rest, torch.zeros_like(beta))
+        return said(kind, rows, at).own
     x, y, _ = rows
     z = x[:, own] @ root
     error = _limited(y - x @ beta, z, rest, limit)
@@ -160,17 +167,13 @@ def _whitened(error: Tensor, z: Tensor) -> Tensor:
 def variances(
     rows: tuple[Tensor, Tensor, Tensor],
     gram: Tensor,
-    own: list[int],
-    beta: Tensor,
-    root: Tensor,
-    rest: Tensor,
-    correction: Tensor,
+    at: Parameters,
     *,
     evenly: bool = False,
     limit: float = math.inf,
 ) -> tuple[Tensor, Tensor]:
     """A [t, t] and q [t] alone of what is `said` in a regression; `gram` is XᵀX."""
-    x, y, counts = rows
+    (x, y, counts), (own, beta, root, rest, correction) = rows, at
     z = x[:, own] @ root
     shapes = basis(len(own)).to(z)
     cross, middle = _crossed(gram, own, root)

@@ -51,9 +51,8 @@ def settled(
     likely = torch.cat([beside.flatten() + math.log1p(-by_itself), alone]).to(beta)
     if kind == "regression":
         weights, evidence = beliefs(
-            rows, beta, own, spread, rest,
-            factors=FACTORS, slopes=slopes, alone=ALONE,
-        )  # fmt: skip
+            rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE
+        )
         return average(weights, evidence + likely)
     eye, found = torch.diag(spread), []
     for factor in FACTORS:

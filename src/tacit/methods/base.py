@@ -78,7 +78,7 @@ class Method(ABC):
             value = getattr(self, field.name)
             if not isinstance(value, int | float | str | None):
                 raise TacitError(
-                    f"{field.name}={value!r} is no plain value: a method holds numbers and words"
+                    f"{field.name}={value!r} is not a plain value: a method holds numbers and words"
                 )
 
     def _require(self, name: str, holds: bool, expected: str) -> None:

@@ -36,7 +36,7 @@ from tacit.randomness import scramble
 def first_order(before: Tensor, losses: Tensor, own_loss: Tensor, models: Tensor) -> Tensor:
     """Weights of candidate models [m, d]: how much better each is, per distance; sum to 1 or 0."""
     apart = torch.linalg.vector_norm(models - before, dim=1)
-    # To a client whose own loss is no number, any that is one is better.
+    # If a client's own loss is not finite, every model with a finite loss is better.
     better = torch.where(own_loss.isfinite(), own_loss - losses, 1.0)
     counts = (apart > 0) & losses.isfinite()
     worth = torch.where(counts, better / apart, 0.0).clamp(min=0.0)

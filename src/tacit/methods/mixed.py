@@ -53,7 +53,16 @@ from tacit.local import lengths
 from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import basis, information, level, own_effects, said, score, variances
+from tacit.local.mixed import (
+    Parameters,
+    basis,
+    information,
+    level,
+    own_effects,
+    said,
+    score,
+    variances,
+)
 from tacit.local.settled import BY_ITSELF, settled
 from tacit.methods.base import Board, State, Units
 from tacit.methods.linear import LinearMethod, as_parameters, differences
@@ -140,9 +149,8 @@ class Mixed(LinearMethod):
         )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
-        tasks, outputs = len(federation), 1
-        if federation.kind in self.kinds:
-            outputs = federation.outputs
+        tasks = len(federation)
+        outputs = federation.outputs if federation.kind in self.kinds else 1
         if privacy is None:
             return replace(self, tasks=tasks, outputs=outputs, clip=math.inf)
         # About the noise in a number of a release, from public facts.
@@ -150,11 +158,9 @@ class Mixed(LinearMethod):
         d = outputs * (math.prod(federation.input_shape) + 1)
         told = 0 if federation.units is None else 5 * len(federation.units)
         drown = noise * math.sqrt(told) > VOTES_DROWN
-        return replace(
-            self, tasks=tasks, outputs=outputs, clip=1.0,
-            whole=noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS,
-            units="none" if drown else self.units,
-        )  # fmt: skip
+        whole = noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS
+        units = "none" if drown else self.units
+        return replace(self, tasks=tasks, outputs=outputs, clip=1.0, whole=whole, units=units)
 
     @property
     def exact(self) -> bool:
@@ -282,7 +288,7 @@ class Mixed(LinearMethod):
     def _about_beta(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
         """Information and score, or the score alone, with the variances that H is released with."""
         if self.exact or kind != "regression":
-            told = said(kind, rows, *self._parameters(board, "working "), evenly=not self.exact)
+            told = said(kind, rows, self._parameters(board, "working "), evenly=not self.exact)
             known, found = told.information, told.score
         else:
             own, root = self.own(len(board["beta"])), board["working root"]
@@ -301,18 +307,15 @@ class Mixed(LinearMethod):
         at, evenly = self._parameters(board, ""), not self.exact
         if kind == "regression":
             limit = math.inf if self.exact else OUTLYING
-            told = variances(rows, gram, *at, evenly=evenly, limit=limit)
+            told = variances(rows, gram, at, evenly=evenly, limit=limit)
         else:
-            told = said(kind, rows, *at, evenly=evenly)[2:4]
+            told = said(kind, rows, at, evenly=evenly)[2:4]
         return torch.cat([side.reshape(-1) for side in told])
 
-    def _parameters(
-        self, board: Board, which: str
-    ) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
-        """The columns of z, β, L, σ² and the correction."""
+    def _parameters(self, board: Board, which: str) -> Parameters:
         own = self.own(len(board["beta"]) // self.outputs)
         variances = board[f"{which}root"], board[f"{which}rest"]
-        return own, board["beta"], *variances, board["correction"]
+        return Parameters(own, board["beta"], *variances, board["correction"])
 
     def _tells_variances(self, kind: Kind, stage: str) -> bool:
         """While β is zero, residuals hold all that β explains: too much to be told apart."""
@@ -364,7 +367,7 @@ class Mixed(LinearMethod):
         if self.exact:
             after |= self._newton(board, information, score)
         else:
-            after |= self._remembered(board, information, score, blur, doubt)
+            after |= self._remember(board, information, score, blur, doubt)
             after |= self._believed(after)
         if len(moments):
             after |= self._varied(board, moments, noise * units[-1])
@@ -397,7 +400,7 @@ class Mixed(LinearMethod):
             "correction": inverse / tasks,
         }
 
-    def _remembered(
+    def _remember(
         self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
     ) -> dict[str, Tensor]:
         """All releases about β so far; `doubt` is the variance of what H is off."""
@@ -478,10 +481,8 @@ class Mixed(LinearMethod):
         width = len(beta) // self.outputs
         rows, own_columns = design(batches, width), self.own(width)
         columns = torch.eye(width).to(beta)[own_columns]
-        own = own_effects(
-            model.kind, rows, own_columns, beta, board["root"], board["rest"],
-            limit=math.inf if self.exact else OUTLYING,
-        )  # fmt: skip
+        shared, limit = (beta, board["root"], board["rest"]), math.inf if self.exact else OUTLYING
+        own = own_effects(model.kind, rows, own_columns, *shared, limit=limit)
         w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
         judged = not self.exact if self.judged is None else self.judged
         if judged:

@@ -107,7 +107,7 @@ class MPMTL(LinearMethod):
         if self.ridge:
             q = self.growth
             if q is None:
-                q = schedule.suggested(self.ridge, 1 / self.lr, self.accelerated)[0]
+                q = schedule.suggest(self.ridge, 1 / self.lr, self.accelerated)[0]
             shares = schedule.shares(rounds, q=q)
         else:
             alpha = self.growth
@@ -174,7 +174,7 @@ class MPMTL(LinearMethod):
         if not self.accelerated:
             return 0.0
         if self.ridge:
-            return schedule.suggested(self.ridge, 1 / self.lr, True)[1]
+            return schedule.suggest(self.ridge, 1 / self.lr, True)[1]
         t = torch.as_tensor(board.round).double()
         return ((t - 1) / (t + 2)).clamp(min=0.0)
 

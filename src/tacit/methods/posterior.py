@@ -14,9 +14,9 @@ FLAT = 1.0
 def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
     """Released H [r, d, d] with what rises out of the noise between columns, and how far off it is.
 
-    Where columns are many for so few tasks, noise makes directions of H that are none. What columns
-    have to do with each other is shrunk to what exceeds the noise, whose variances are `blur` [r]:
-    with much noise the diagonal is left, and later scores, at better points, make up for it.
+    With many columns and few tasks, noise alone makes directions of H. So the entries off the
+    diagonal are shrunk by the share of their size that is noise, with variances `blur` [r]. With
+    much noise only the diagonal is left; later scores, at better points, make up for it.
     """
     d = informations.shape[-1]
     beside = informations - torch.diag_embed(informations.diagonal(dim1=1, dim2=2))

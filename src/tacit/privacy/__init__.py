@@ -1,12 +1,21 @@
-"""Bounded contributions, noise, the ledger, and the guarantee read off it."""
+"""Bounded contributions, noise, the ledger, and the guarantee read off it.
+
+The accounting is arithmetic. Only the channel needs PyTorch: it is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from tacit.privacy.accounting import Booked, Release, Spent, spent
 from tacit.privacy.calibration import noise_for, theorem_1
-from tacit.privacy.channel import BudgetSpent, Channel
 from tacit.privacy.guarantee import NOT_COVERED, Guarantee, Prepaid, Privacy, guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone, InTurn, Poisson, Sampler, sampler_for
 from tacit.privacy.selection import Repeated
+
+if TYPE_CHECKING:
+    from tacit.privacy.channel import BudgetSpent, Channel
 
 __all__ = [
     "NOT_COVERED",
@@ -30,3 +39,11 @@ __all__ = [
     "spent",
     "theorem_1",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("BudgetSpent", "Channel"):
+        raise AttributeError(f"module 'tacit.privacy' has no attribute {name!r}")
+    from tacit.privacy import channel
+
+    return getattr(channel, name)

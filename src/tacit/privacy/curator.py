@@ -31,9 +31,8 @@ class Curated:
     """On the exchange: what is hidden from whom, in a clause."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind, "servers": self.servers, "trust": self.trust, "in_words": self.words
-        }  # fmt: skip
+        about = {"kind": self.kind, "servers": self.servers, "trust": self.trust}
+        return {**about, "in_words": self.words}
 
 
 class Sealed(Protocol):

@@ -25,7 +25,7 @@ BEFORE_THE_RUN = -1
 """The round it is booked under, so that a run in the same folder goes on with round 0."""
 
 
-def released_gram(
+def release_gram(
     models: Tensor, clip: float, privacy: Privacy, ledger: Ledger, randomness: Randomness
 ) -> tuple[Tensor, float]:
     """The noisy matrix of models [tasks, d], and the noise's standard deviation on its diagonal.
@@ -37,10 +37,8 @@ def released_gram(
     replaced = gram_moved("replace", tasks) / moved
     noise = privacy.noise_multiplier(Everyone(), 1, tasks, replaced=replaced)
     size = tasks * (tasks + 1) // 2
-    ledger.book(
-        BEFORE_THE_RUN, Release(Everyone(), noise, replaced),
-        repeatable=not randomness.secret, clip=clip, size=size,
-    )  # fmt: skip
+    release, repeatable = Release(Everyone(), noise, replaced), not randomness.secret
+    ledger.book(BEFORE_THE_RUN, release, repeatable=repeatable, clip=clip, size=size)
     grid = _grid(noise * moved)
     integers = torch.from_numpy(grid.integers((models.double() / clip).numpy())).double()
     products = integers @ integers.T  # at most 2⁵²: doubles hold such integers exactly

@@ -99,10 +99,8 @@ class Privacy:
             return self.noise
         assert self.epsilon is not None
         delta = self.delta_for(tasks)
-        return noise_for(
-            self.epsilon, delta, sampler, rounds, self.neighbours,
-            weights=weights, replaced=replaced, again=again,
-        )  # fmt: skip
+        promise = self.epsilon, delta, sampler, rounds, self.neighbours
+        return noise_for(*promise, weights=weights, replaced=replaced, again=again)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,10 +264,8 @@ def guarantee(
         )
     if privacy is None:
         # Nothing was booked because nothing was bounded: every published sum is exact.
-        return Guarantee(
-            channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, seeded, assumptions,
-            leaks, curator=curator,
-        )  # fmt: skip
+        said = str(sampler), None, 0, 0.0, None, seeded, assumptions, leaks
+        return Guarantee(channel, math.inf, None, None, *said, curator=curator)
     delta = privacy.delta_for(tasks)
     if privacy.is_large(tasks):
         leaks = (*leaks, f"δ is {tasks * delta:.3g} / tasks, which can be a whole task")

@@ -249,9 +249,9 @@ def _release(entry: dict[str, Any]) -> Release:
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is no number that was booked")
+        raise ValueError(f"{value!r} is not a finite number that can be booked")
     return value
 
 
 def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is no number that was booked")
+    raise ValueError(f"{word} is not a finite number that can be booked")

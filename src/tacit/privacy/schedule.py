@@ -34,7 +34,7 @@ def shares(rounds: int, alpha: float = 0.0, *, q: float | None = None) -> np.nda
     return q ** -np.arange(1.0, rounds + 1)
 
 
-def suggested(mu: float, lipschitz: float, accelerated: bool) -> tuple[float, float]:
+def suggest(mu: float, lipschitz: float, accelerated: bool) -> tuple[float, float]:
     """Q of the schedule and β of the momentum for a μ-strongly convex, L-smooth loss."""
     if not 0 < mu < lipschitz:
         raise TacitError(f"mu={mu!r}, lipschitz={lipschitz!r}: 0 < mu < lipschitz is needed")

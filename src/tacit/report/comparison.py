@@ -153,14 +153,14 @@ def _series(firsts: list[Mapping[str, Any]]) -> list[str]:
     chosen = [_without(result["config"], ("seed", *_PRIVACY)) for result in firsts]
     labels = []
     for result, config in zip(firsts, chosen, strict=True):
-        method = str(config.get("method", "?"))
+        method, source = config.get("method", "?"), result["federation"]["source"]
         likes = [
-            other for like, other in zip(firsts, chosen, strict=True)
-            if other.get("method") == config.get("method")
-            and like["federation"]["source"] == result["federation"]["source"]
-        ]  # fmt: skip
+            other
+            for like, other in zip(firsts, chosen, strict=True)
+            if other.get("method", "?") == method and like["federation"]["source"] == source
+        ]
         keys = sorted({key for other in likes for key in other})
         differ = [k for k in keys if any(other.get(k) != config.get(k) for other in likes)]
         told = [f"{key} = {plain(config.get(key))}" for key in differ]
-        labels.append(", ".join([method, *told]))
+        labels.append(", ".join([str(method), *told]))
     return labels

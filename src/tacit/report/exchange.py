@@ -192,10 +192,9 @@ def _similarity(result: Mapping[str, Any], found: Mapping[str, Any], shown: Clie
         "from the layers they uploaded: 1 is the same, 0 is nothing alike. Rows and columns may "
         "differ, because the row's number of heads divides."
     )
-    caption = " ".join(
-        filter(None, ["As the curator last saw it.", how, _order(shown), _never(values), _cut(
-            result, shown)])
-    )  # fmt: skip
+    seen = "As the curator last saw it."
+    said = [seen, how, _order(shown), _never(values), _cut(result, shown)]
+    caption = " ".join(filter(None, said))
     label = "covariance" if relationship else "similarity"
     drawn, width = heat_map(values, shown, label, caption)
     return "<h3>Who is like whom</h3>" + framed(drawn, width, caption)
@@ -231,13 +230,16 @@ def _learning(result: Mapping[str, Any], found: Mapping[str, Any], shown: Client
         if _single(result)
         else "the shared layers in every client's last answer"
     )
+    strong = (
+        f"Only the {graph.STRONGEST} strongest arrows to each client are drawn, or a few more that "
+        "are as strong."
+    )
     said = [
         f"An arrow leads from a client, in its colour, to one that learns from it: {what}.",
         "Thicker is a larger weight; a client's weight on itself is left out.",
-        f"Only the {graph.STRONGEST} strongest arrows to each client are drawn, or a few more that "
-        "are as strong." if len(drawn) < every else "",
+        strong if len(drawn) < every else "",
         "Dashed: pushed away." if any(weights[pair] < 0 for pair in drawn) else "",
         "Right: from how many others a client learns.",
         _cut(result, shown),
-    ]  # fmt: skip
+    ]
     return head + drawing(fig, "learning", " ".join(filter(None, said)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -67,33 +68,31 @@ def _circle(ax: Axes, weights: np.ndarray, pairs: list[tuple[int, int]], clients
     dot = float(np.clip(260 / n, 3.0, 9.0))
     # Many lines are thin ones, or nothing but arrowheads would be seen.
     crowd = float(np.clip(45 / len(pairs), 0.4, 1.0))
+    ends: Any = {"arrowstyle": "-|>", "shrinkA": dot / 2, "shrinkB": dot / 2 + 1}
     # Weak lines first, so that strong ones lie on top.
     for i, j in sorted(pairs, key=lambda pair: abs(weights[pair])):
         share = abs(weights[i, j]) / most
         turn = (angle[i] - angle[j] + math.pi) % (2 * math.pi) - math.pi
         # Bent towards the middle, and more so one way: there and back again are two lines.
         bend = (0.42 if turn > 0 else 0.22) * (1 - abs(turn) / 4)
-        ax.add_patch(
-            FancyArrowPatch(
-                (x[j], y[j]), (x[i], y[i]), arrowstyle="-|>",
-                connectionstyle=f"arc3,rad={-math.copysign(bend, turn):.2f}",
-                mutation_scale=3 + 6 * share * crowd, linewidth=0.5 + 2.1 * share * crowd,
-                alpha=0.25 + 0.6 * share, color=colours[j], shrinkA=dot / 2, shrinkB=dot / 2 + 1,
-                linestyle="solid" if weights[i, j] > 0 else (0, (3, 2)),
-            )
-        )  # fmt: skip
+        line: Any = {"linewidth": 0.5 + 2.1 * share * crowd, "alpha": 0.25 + 0.6 * share}
+        line |= {"linestyle": "solid" if weights[i, j] > 0 else (0, (3, 2)), "color": colours[j]}
+        line |= {"connectionstyle": f"arc3,rad={-math.copysign(bend, turn):.2f}"}
+        size = 3 + 6 * share * crowd
+        there, here = (x[j], y[j]), (x[i], y[i])
+        ax.add_patch(FancyArrowPatch(there, here, mutation_scale=size, **line, **ends))
     for colour in dict.fromkeys(colours):
         here = np.array([c == colour for c in colours])
         ax.scatter(x[here], y[here], s=dot**2, color=colour, zorder=3, linewidths=0)
     reach = 1.06
     if clients.named:
+        style: Any = {"rotation_mode": "anchor", "va": "center", "parse_math": False}
+        style |= {"color": MUTED, "size": 8.5 if n <= 30 else 7.5}
         for k, name in enumerate(clients.names):
             left, degrees = x[k] < -1e-9, math.degrees(angle[k])
-            ax.text(
-                1.06 * x[k], 1.06 * y[k], shorten(name, 14), size=8.5 if n <= 30 else 7.5,
-                color=MUTED, rotation=degrees + 180 if left else degrees, parse_math=False,
-                rotation_mode="anchor", ha="right" if left else "left", va="center",
-            )  # fmt: skip
+            turned, side = (degrees + 180, "right") if left else (degrees, "left")
+            words = shorten(name, 14)
+            ax.text(1.06 * x[k], 1.06 * y[k], words, rotation=turned, ha=side, **style)
         reach = 1.1 + 0.031 * max(len(shorten(name, 14)) for name in clients.names)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     ax.set_facecolor("none")
@@ -124,10 +123,9 @@ def _legend(fig: Figure, clients: Clients) -> None:
     marks = [
         Line2D([], [], marker="o", linestyle="", color=colour, markersize=6) for _, colour in groups
     ]
-    shown = fig.legend(
-        marks, [shorten(words, 40) for words, _ in groups], loc="outside lower center",
-        ncols=min(len(groups), 4), frameon=False, fontsize=9, labelcolor=INK,
-        handletextpad=0.1, columnspacing=1.4,
-    )  # fmt: skip
+    words, columns = [shorten(words, 40) for words, _ in groups], min(len(groups), 4)
+    style: Any = {"frameon": False, "fontsize": 9, "handletextpad": 0.1, "columnspacing": 1.4}
+    place = "outside lower center"
+    shown = fig.legend(marks, words, loc=place, ncols=columns, labelcolor=INK, **style)
     for label in shown.get_texts():
         label.set_parse_math(False)

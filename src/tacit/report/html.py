@@ -141,9 +141,8 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
             f"The one model for all tasks was trained with the {like} of this run."
         )
     note = paragraph(" ".join(filter(None, said)), "note")
-    alone = "" if tasks is not None else paragraph(
-        "No comparison with training alone: this run was made without that baseline.", "note"
-    )  # fmt: skip
+    missing = "No comparison with training alone: this run was made without that baseline."
+    alone = "" if tasks is not None else paragraph(missing, "note")
     shown = table(head, rows, kind="wide", mine=0)
     return (
         "<h2>What the tasks got</h2>" + uncovered(result) + shown + note + alone + _others(result)
@@ -235,10 +234,8 @@ def _losers(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) ->
     chance = "With few rows in a task, a small difference either way is mostly chance."
     shown = _rows(result, tasks, kind, tasks.losers(LOSERS), digits)
     more = f"The {LOSERS} greatest losses." if tasks.losing > LOSERS else ""
-    return (
-        head + paragraph(f"{words}. {chance}") + (paragraph(more, "note") if more else "")
-        + table(_columns(result), shown) + keep + out
-    )  # fmt: skip
+    said = paragraph(f"{words}. {chance}") + (paragraph(more, "note") if more else "")
+    return head + said + table(_columns(result), shown) + keep + out
 
 
 def _size(kind: Score, value: float, digits: int) -> str:
@@ -263,12 +260,10 @@ def _rows(
         gain = tasks.gain[k]
         colour = "gain" if gain > 0 else "loss" if gain < 0 else ""
         difference = kind.text(gain, digits, sign=True)
-        made.append([
-            tasks.names[k], count(int(tasks.rows[k])), kind.text(tasks.alone[k], digits),
-            kind.text(tasks.personal[k], digits),
-            Markup(f'<span class="{colour}">{text(difference)}</span>'),
-            *_kept(result, tasks.names[k]),
-        ])  # fmt: skip
+        said = Markup(f'<span class="{colour}">{text(difference)}</span>')
+        scores = [kind.text(values[k], digits) for values in (tasks.alone, tasks.personal)]
+        name, rows = tasks.names[k], count(int(tasks.rows[k]))
+        made.append([name, rows, *scores, said, *_kept(result, name)])
     return made
 
 
@@ -284,16 +279,11 @@ def _everyone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) 
     else:
         total = len(per_task)
         digits = kind.decimals(task.get(kind.name) for task in per_task.values())
-        shown = table(
-            _columns(result, (kind.words,)),
-            [
-                [
-                    n, count(task.get("rows") or 0), kind.text(task.get(kind.name), digits),
-                    *_kept(result, n),
-                ]
-                for n, task in list(per_task.items())[:LISTED]
-            ],
-        )  # fmt: skip
+        rows = []
+        for name, task in list(per_task.items())[:LISTED]:
+            value = kind.text(task.get(kind.name), digits)
+            rows.append([name, count(task.get("rows") or 0), value, *_kept(result, name)])
+        shown = table(_columns(result, (kind.words,)), rows)
     scale = f"Scores are {kind.words}, {kind.better}."
     cut = f" The first {LISTED} of {count(total)}; all are in result.json."
     listed = paragraph(scale + (cut if total > LISTED else ""), "note") + shown

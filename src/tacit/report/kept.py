@@ -21,7 +21,7 @@ FREE_TOO = (
     "This last step gave nothing more away: each task used its own rows and what it had been sent, "
     "and told nobody what it chose."
 )
-"""On the exchange, where there is no privacy that could be spent."""
+"""On the exchange, which spends no privacy."""
 CHOSE = "Each task chose the best of these on its own training and validation rows."
 TUNED = "Each task went on training the model that the method left it, on its own rows."
 
@@ -93,10 +93,9 @@ def section(result: Mapping[str, Any]) -> str:
         [words, count(number), share(number, total), _bar(number / most)] for words, number in found
     ]
     said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {_free(result)}")
-    return (
-        "<h2>What the tasks ended with</h2>" + uncovered(result) + said
-        + table(["", "tasks", "share", ""], rows, kind="bars") + paragraph(_terms(result), "note")
-    )  # fmt: skip
+    head = "<h2>What the tasks ended with</h2>" + uncovered(result)
+    bars = table(["", "tasks", "share", ""], rows, kind="bars")
+    return head + said + bars + paragraph(_terms(result), "note")
 
 
 def _free(result: Mapping[str, Any]) -> str:

@@ -168,11 +168,10 @@ def _bar(scale: Scale, label: str) -> str:
     )
     ends = [(0.0, scale.high), (tall, -scale.high if scale.both else scale.low)]
     ends.insert(1, (tall / 2, 0.0 if scale.both else (scale.low + scale.high) / 2))
-    marks = "".join(
-        _text(17, min(max(at, 4), tall - 3), f"{value:.2g}".replace("-", "\N{MINUS SIGN}"),
-              "start", 9, "muted")
-        for at, value in ends
-    )  # fmt: skip
+    marks = ""
+    for at, value in ends:
+        words = f"{value:.2g}".replace("-", "\N{MINUS SIGN}")
+        marks += _text(17, min(max(at, 4), tall - 3), words, "start", 9, "muted")
     return (
         f'<g shape-rendering="crispEdges">{bands}</g>'
         f'<path d="M0 0h12v{tall:.0f}h-12z" style="fill: none; stroke: var(--muted); '

@@ -56,10 +56,8 @@ def section(result: Mapping[str, Any]) -> str:
     fig = dots(names, tasks, lines) if len(names) <= DRAWN else None
     part = result["metrics"].get("part", "test")
     caption = f"Accuracy of each head on {part} rows, and the number of tasks that hold it."
-    return (
-        "<h2>Accuracy by head</h2>" + uncovered(result) + said
-        + drawing(fig, "heads", caption) + listed + _labels(result, titles)
-    )  # fmt: skip
+    head = "<h2>Accuracy by head</h2>" + uncovered(result) + said
+    return head + drawing(fig, "heads", caption) + listed + _labels(result, titles)
 
 
 def _lines(result: Mapping[str, Any], key: str) -> dict[str, list[float | None]]:
@@ -77,19 +75,16 @@ def dots(names: list[str], tasks: list[str], lines: Mapping[str, list[float | No
     values = {name: 100 * np.array([number(v) for v in line]) for name, line in lines.items()}
     every = np.array(list(values.values()))
     seen = np.isfinite(every).any(axis=0)
-    ax.hlines(
-        place[seen], np.nanmin(every[:, seen], axis=0), np.nanmax(every[:, seen], axis=0),
-        color=GRID, linewidth=5, zorder=1,
-    )  # fmt: skip
+    low, high = (end(every[:, seen], axis=0) for end in (np.nanmin, np.nanmax))
+    ax.hlines(place[seen], low, high, color=GRID, linewidth=5, zorder=1)
     # The run's own marks lie on top of the others.
     for name in reversed(list(values)):
         words, colour, marker = LINES[name]
         own = name == "personal"
         # Hollow and larger: what lies at the same place as the run's own mark is still seen.
-        ax.scatter(
-            values[name], place, s=44 if own else 84, marker=marker, label=words, zorder=3,
-            facecolors=colour if own else "none", edgecolors=colour, linewidths=0 if own else 1.7,
-        )  # fmt: skip
+        size, face, line = (44, colour, 0) if own else (84, "none", 1.7)
+        style: Any = {"s": size, "facecolors": face, "edgecolors": colour, "linewidths": line}
+        ax.scatter(values[name], place, marker=marker, label=words, zorder=3, **style)
     ax.set_yticks(place, [f"{shorten(n)} · {t}" for n, t in zip(names, tasks, strict=True)])
     for tick in ax.get_yticklabels():
         tick.set_parse_math(False)
@@ -99,10 +94,8 @@ def dots(names: list[str], tasks: list[str], lines: Mapping[str, list[float | No
     ax.margins(x=0.06)
     ax.set_xlabel("accuracy (%), higher is better")
     handles, labels = ax.get_legend_handles_labels()
-    fig.legend(
-        handles[::-1], labels[::-1], loc="outside upper left", ncols=3, frameon=False, fontsize=9.5,
-        labelcolor=INK, handletextpad=0.2,
-    )  # fmt: skip
+    look: Any = {"frameon": False, "fontsize": 9.5, "labelcolor": INK, "handletextpad": 0.2}
+    fig.legend(handles[::-1], labels[::-1], loc="outside upper left", ncols=3, **look)
     return fig
 
 

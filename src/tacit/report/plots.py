@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from tacit.report.scores import Comparison, Score, number, overall_score, score
-from tacit.report.svg import GAIN, GRID, INK, LOSS, MUTED, SPENT, WIDE, axes, figure, quiet
+from tacit.report.svg import GAIN, GRID, INK, LOSS, MUTED, SPENT, WIDE, axes, beside, figure, quiet
 from tacit.report.words import count, epsilon_text, plural
 
 POINTS = 400
@@ -56,11 +56,9 @@ def learning_curve(result: Mapping[str, Any]) -> Figure | None:
         quiet(second)
         second.set_ylabel("ε spent so far", color=SPENT)
         last = int(np.flatnonzero(np.isfinite(epsilon))[-1])
-        second.annotate(
-            f"ε = {epsilon_text({'epsilon': float(epsilon[last])})}",
-            (rounds[last], epsilon[last]), xytext=(-4, 4), textcoords="offset points",
-            ha="right", va="bottom", color=SPENT, size=9.5,
-        )  # fmt: skip
+        words = f"ε = {epsilon_text({'epsilon': float(epsilon[last])})}"
+        end = rounds[last], epsilon[last]
+        beside(second, words, end, (-4, 4), ha="right", va="bottom", color=SPENT)
     return fig
 
 
@@ -121,11 +119,9 @@ def task_by_task(tasks: Comparison, kind: Score) -> Figure | None:
     for word, place, side in ((upper, (0.04, 0.96), "top"), (lower, (0.96, 0.04), "bottom")):
         number_of = tasks.gaining if word == "gain" else tasks.losing
         verb = f"{word}s" if number_of == 1 else word
-        ax.text(
-            *place, f"{plural(number_of, 'task')} {verb}", transform=ax.transAxes, va=side,
-            ha="left" if side == "top" else "right", weight="bold", size=10,
-            color=GAIN if word == "gain" else LOSS,
-        )  # fmt: skip
+        said, colour = f"{plural(number_of, 'task')} {verb}", GAIN if word == "gain" else LOSS
+        style: Any = {"va": side, "ha": "left" if side == "top" else "right", "color": colour}
+        ax.text(*place, said, transform=ax.transAxes, weight="bold", size=10, **style)
     return fig
 
 
@@ -135,10 +131,9 @@ def _density(
     ramp = LinearSegmentedColormap.from_list("tasks", ["#cfe3f1", "#5fa6d3", "#0073b3", "#004168"])
     scale = "log" if log else "linear"
     low, high = map(math.log10, span) if log else span
-    drawn = ax.hexbin(
-        x, y, gridsize=38, bins="log", cmap=ramp, mincnt=1, linewidths=0.2,
-        extent=(low, high, low, high), xscale=scale, yscale=scale,
-    )  # fmt: skip
+    frame: Any = {"extent": (low, high, low, high), "xscale": scale, "yscale": scale}
+    style: Any = {"cmap": ramp, "mincnt": 1, "linewidths": 0.2}
+    drawn = ax.hexbin(x, y, gridsize=38, bins="log", **frame, **style)
     bar = fig.colorbar(drawn, ax=ax, shrink=0.6, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: count(int(v)) if v >= 1 else ""))
@@ -179,11 +174,9 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     digits = kind.decimals(gain / kind.factor)
     half = kind.text(centre / kind.factor, digits, sign=True)
     right = centre < (edges[0] + edges[-1]) / 2
-    ax.annotate(
-        f"median {half}", (centre, 1.0), xycoords=("data", "axes fraction"), color=MUTED, size=9.5,
-        xytext=(4 if right else -4, 0), textcoords="offset points", va="top",
-        ha="left" if right else "right",
-    )  # fmt: skip
+    offset, side = ((4, 0), "left") if right else ((-4, 0), "right")
+    style: Any = {"xycoords": ("data", "axes fraction"), "color": MUTED, "va": "top", "ha": side}
+    beside(ax, f"median {half}", (centre, 1.0), offset, **style)
     outside = int(((gain < edges[0]) | (gain > edges[-1])).sum())
     note = f"; {plural(outside, 'task')} beyond the ends drawn in the last bars" if outside else ""
     ax.set_xlabel(label + note)

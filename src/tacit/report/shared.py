@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tacit.report.page import Markup, drawing, paragraph, table, text
@@ -81,7 +82,7 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
 
 
 def _missing(found: Mapping[str, Any]) -> str:
-    """Why there are no intervals at all, if that is so."""
+    """Why there are no intervals; empty if there are some."""
     lacking = found.get("without_unit")
     return LACKING.format(", ".join(lacking)) if lacking else ""
 
@@ -89,11 +90,8 @@ def _missing(found: Mapping[str, Any]) -> str:
 def _aligned(rows: Sequence[Sequence[object]]) -> str:
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = (
-        [cell.rjust(width) if place else cell.ljust(width)
-         for place, (cell, width) in enumerate(zip(row, widths, strict=True))]
-        for row in cells
-    )  # fmt: skip
+    aligned = [str.ljust, *(str.rjust for _ in widths[1:])]
+    lines = ([a(c, w) for a, c, w in zip(aligned, row, widths, strict=True)] for row in cells)
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
@@ -105,10 +103,9 @@ def _rows(coefficients: Sequence[Mapping[str, Any]]) -> list[list[object]]:
         known = error is not None
         span = f"{shown(low, digits)} to {shown(high, digits)}" if known else NOTHING
         errors = [shown(each[key], digits) for key in ("error", "privacy_error")]
-        rows.append([
-            each["name"], shown(each["estimate"], digits), *(errors if known else ("∞", "∞")),
-            span, shown(each["shrunk"], digits if known else None),
-        ])  # fmt: skip
+        estimate = shown(each["estimate"], digits)
+        shrunk = shown(each["shrunk"], digits if known else None)
+        rows.append([each["name"], estimate, *(errors if known else ("∞", "∞")), span, shrunk])
     return rows
 
 
@@ -121,13 +118,10 @@ def _own(found: Mapping[str, Any]) -> list[list[str]]:
     """Standard deviations with errors, correlations below the diagonal, and the residual."""
     own, residual = found["own"], found["residual_deviation"]
     places = range(len(own["names"]) - 1)
-    rows = [
-        [
-            own["names"][k], shown(own["deviations"][k]), *_varied(own["errors"][k]),
-            *(shown(own["correlations"][k][j], 2) if j < k else "" for j in places),
-        ]
-        for k in range(len(own["names"]))
-    ]  # fmt: skip
+    rows = []
+    for k, name in enumerate(own["names"]):
+        correlated = (shown(own["correlations"][k][j], 2) if j < k else "" for j in places)
+        rows.append([name, shown(own["deviations"][k]), *_varied(own["errors"][k]), *correlated])
     if residual is not None:
         errors = _varied(found["residual_error"])
         rows.append(["residual", shown(residual), *errors, *("" for _ in places)])
@@ -171,21 +165,15 @@ def forest(found: Mapping[str, Any]) -> Figure | None:
         return None
     fig = figure(WIDE, 0.9 + 0.3 * len(drawn))
     ax = axes(fig)
-    limit = _limit(drawn)
+    limit, across = _limit(drawn), ax.get_yaxis_transform()
     for place, each in enumerate(drawn):
         if each["error"] is None:
-            ax.text(
-                0.01, place, "not known", transform=ax.get_yaxis_transform(), color=MUTED, size=9,
-                va="center",
-            )  # fmt: skip
+            ax.text(0.01, place, "not known", transform=across, color=MUTED, size=9, va="center")
             continue
         middle, whole = each["estimate"] * each["spread"], _reach(each)
         part = each["sampling_error"] / max(each["error"], 1e-300)
         for reach, alpha in ((whole, 0.35), (whole * part, 1.0)):
-            ax.plot(
-                [middle - reach, middle + reach], [place, place],
-                color=GAIN, linewidth=6, alpha=alpha, solid_capstyle="butt",
-            )  # fmt: skip
+            _draw_interval(ax, place, middle, reach, linewidth=6, alpha=alpha)
         ax.plot([middle], [place], "|", color=INK, markersize=11, markeredgewidth=2)
         for side, arrow in ((-1, "<"), (1, ">")):
             if side * middle + whole > limit:  # it goes on beyond the edge
@@ -195,6 +183,11 @@ def forest(found: Mapping[str, Any]) -> Figure | None:
     name_rows(ax, [each["name"] for each in drawn])
     ax.set_xlabel("coefficient (spreads of the target for a spread of the column)")
     return fig
+
+
+def _draw_interval(ax: Axes, place: int, middle: float, reach: float, **style: Any) -> None:
+    ends = [middle - reach, middle + reach]
+    ax.plot(ends, [place, place], color=GAIN, solid_capstyle="butt", **style)
 
 
 def _limit(drawn: Sequence[Mapping[str, Any]]) -> float:
@@ -223,10 +216,7 @@ def caterpillar(found: Mapping[str, Any], tasks: str = "tasks") -> Figure:
         unit = max(deviation, 1e-300)
         middle, reach = effect / unit, NORMAL * error / unit
         most = max(most, abs(middle) + reach)
-        ax.plot(
-            [middle - reach, middle + reach], [place, place],
-            color=GAIN, linewidth=3, solid_capstyle="butt",
-        )  # fmt: skip
+        _draw_interval(ax, place, middle, reach, linewidth=3)
         ax.plot([middle], [place], "o", color=INK, markersize=6)
     ax.set_xlim(-1.05 * most, 1.05 * most)
     name_rows(ax, found["names"])

@@ -23,7 +23,7 @@ from tacit.report.page import (
 )
 from tacit.report.scores import Score, number, score
 from tacit.report.shared import caterpillar, effects_rows
-from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, figure
+from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, beside, figure
 from tacit.report.words import delta_text, epsilon_text, headline, meaning, plural, state
 
 PAGE = "report.html"
@@ -210,10 +210,7 @@ def _bars(
         colours = [*([MUTED] * (len(values) - 1)), mine]
         ax.barh(range(len(values)), drawn, 0.62, color=colours, alpha=0.85)
         for row, value in enumerate(values):
-            ax.annotate(
-                kind.text(value, digits), (drawn[row], row), xytext=(5, 0), color=INK, size=10,
-                textcoords="offset points", va="center",
-            )  # fmt: skip
+            beside(ax, kind.text(value, digits), (drawn[row], row), (5, 0), color=INK, size=10)
         ax.set_yticks(range(len(values)), [name for name, _ in entries])
         ax.set_ylim(len(values) - 0.5, -0.5)
         ax.set_xlim(0, 1.2 * (100 if kind.percent else max(drawn)) or 1.0)  # room for the number

@@ -51,6 +51,14 @@ def quiet(ax: Axes, colour: str = MUTED) -> None:
     ax.yaxis.label.set(color=INK, size=10)
 
 
+def beside(
+    ax: Axes, words: str, at: tuple[Any, Any], offset: tuple[Any, Any], **style: Any
+) -> None:
+    """Words a few points away from a place, as plain text."""
+    usual: Any = {"textcoords": "offset points", "size": 9.5, "va": "center", "parse_math": False}
+    ax.annotate(words, at, offset, **(usual | style))
+
+
 def svg(fig: Figure, name: str, description: str) -> str:
     """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
     settings: Any = {"svg.hashsalt": f"tacit-{name}", "svg.fonttype": "none", "path.simplify": True}

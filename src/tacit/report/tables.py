@@ -50,10 +50,9 @@ def run_table(result: Mapping[str, Any]) -> Table:
     guarantee, federation = result["guarantee"], result["federation"]
     kind = state(guarantee)
     title = f"{federation['source']}: {result['config'].get('method', '?')}, "
-    outer = Table(
-        title=Text(title + plural(federation["tasks"], "task"), style="bold"),
-        box=box.ROUNDED, show_header=False, show_lines=True, border_style=STYLE[kind.colour],
-    )  # fmt: skip
+    title = Text(title + plural(federation["tasks"], "task"), style="bold")
+    outer = Table(title=title, box=box.ROUNDED, show_header=False, show_lines=True)
+    outer.border_style = STYLE[kind.colour]
     outer.add_column(overflow="fold")
     outer.add_row(
         Text.assemble(
@@ -130,12 +129,10 @@ def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
         shown.add_section()
         for place, (group, (main, worst)) in enumerate(zip(same, _cells(same), strict=True)):
             data = f"{source}: {_titled(group.score)}" if kinds else source
-            shown.add_row(
-                Text("" if place else data), Text(group.label), Text(group.series),
-                group.epsilon_text,
-                Text(group.state.badge, style=STYLE[group.state.colour]),
-                Text(main, style="bold" if group is best else ""), worst, _losing(group),
-            )  # fmt: skip
+            named = Text("" if place else data), Text(group.label), Text(group.series)
+            badge = Text(group.state.badge, style=STYLE[group.state.colour])
+            score = Text(main, style="bold" if group is best else "")
+            shown.add_row(*named, group.epsilon_text, badge, score, worst, _losing(group))
     return shown
 
 
@@ -160,21 +157,17 @@ def write_comparison(
 
 def _section(place: int, source: str, members: list[Group]) -> str:
     kind, worst = members[0].score, members[0].task_score
-    head: list[object] = [
-        "method", "privacy", "runs", "ε", "δ", "neighbours",
-        Markup(f"{text(kind.words)}<small>{kind.better}</small>"),
-        Markup(f"worst tenth<small>{text(worst.words)}</small>"), "worse than alone",
-    ]  # fmt: skip
+    score = Markup(f"{text(kind.words)}<small>{kind.better}</small>")
+    tenth = Markup(f"worst tenth<small>{text(worst.words)}</small>")
+    promise = "privacy", "runs", "ε", "δ", "neighbours"
+    head: list[object] = ["method", *promise, score, tenth, "worse than alone"]
     best = _best(members)
-    rows = [
-        [
-            group.series,
-            Markup(f'<span class="{group.state.colour}-text">{text(group.state.badge)}</span>'),
-            count(len(group.names)),
-            group.epsilon_text, _delta(group), _neighbours(group), main, tenth, _losing(group),
-        ]
-        for group, (main, tenth) in zip(members, _cells(members), strict=True)
-    ]  # fmt: skip
+    rows = []
+    for group, scores in zip(members, _cells(members), strict=True):
+        badge = Markup(f'<span class="{group.state.colour}-text">{text(group.state.badge)}</span>')
+        runs, promise = count(len(group.names)), (_delta(group), _neighbours(group))
+        row = [group.series, badge, runs, group.epsilon_text, *promise, *scores, _losing(group)]
+        rows.append(row)
     several = any(len(group.names) > 1 for group in members)
     bars = " Bars: one standard deviation over seeds, either side." if several else ""
     caption = f"{kind.words[:1].upper()}{kind.words[1:]} ({kind.better}) against ε.{bars}"
@@ -186,12 +179,10 @@ def _section(place: int, source: str, members: list[Group]) -> str:
         _terms(members),
     ]
     note = paragraph(" ".join(filter(None, said)), "note") if any(said) else ""
-    return (
-        f"<h2>{text(source)}</h2>" + uncovered(members[0].first) + _warning(members)
-        + drawing(tradeoff(members), f"tradeoff{place}", caption)
-        + table(head, rows, kind="left", mine=members.index(best) if best else None)
-        + note + _names(members)
-    )  # fmt: skip
+    title = f"<h2>{text(source)}</h2>" + uncovered(members[0].first) + _warning(members)
+    drawn = drawing(tradeoff(members), f"tradeoff{place}", caption)
+    listed = table(head, rows, kind="left", mine=members.index(best) if best else None)
+    return title + drawn + listed + note + _names(members)
 
 
 def _warning(members: list[Group]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from tacit.report.comparison import Group
 from tacit.report.plots import shorten
-from tacit.report.svg import GRID, MARKERS, MUTED, SERIES, WIDE, axes, figure
+from tacit.report.svg import GRID, MARKERS, MUTED, SERIES, WIDE, axes, beside, figure
 from tacit.report.words import EXCHANGED
 
 
@@ -37,17 +38,12 @@ def tradeoff(members: Sequence[Group]) -> Figure | None:
         bar = np.array([group.main.sd or 0.0 for group in line]) * kind.factor
         inside = np.array([0 < group.epsilon < math.inf for group in line])
         ax.plot(x[inside], y[inside], color=colour, linewidth=1.6)
-        ax.errorbar(
-            x, y, yerr=bar, fmt=marker, color=colour, markersize=6.5, elinewidth=1.3,
-            markeredgewidth=0,
-        )  # fmt: skip
+        style: Any = {"markersize": 6.5, "elinewidth": 1.3, "markeredgewidth": 0}
+        ax.errorbar(x, y, yerr=bar, fmt=marker, color=colour, **style)
         if x[-1] > place.right - 0.35 * place.width or place.single:
             ends.append((float(x[-1]), float(y[-1]), name, colour))
         else:  # far from the edge: a name beside its point is easier to find
-            ax.annotate(
-                shorten(name, 34), (x[-1], y[-1]), xytext=(8, 0), textcoords="offset points",
-                size=9.5, color=colour, va="center", parse_math=False,
-            )  # fmt: skip
+            beside(ax, shorten(name, 34), (x[-1], y[-1]), (8, 0), color=colour)
     _alone(ax, drawn)
     place.ticks(ax)
     if not place.single:
@@ -128,10 +124,8 @@ def _alone(ax: Axes, drawn: Sequence[Group]) -> None:
         return
     level = float(np.mean(levels)) * drawn[0].score.factor
     ax.axhline(level, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)))
-    ax.annotate(
-        "each task alone", (0.01, level), xycoords=("axes fraction", "data"), xytext=(0, 3),
-        textcoords="offset points", color=MUTED, size=9, va="bottom",
-    )  # fmt: skip
+    style: Any = {"xycoords": ("axes fraction", "data"), "color": MUTED, "size": 9, "va": "bottom"}
+    beside(ax, "each task alone", (0.01, level), (0, 3), **style)
 
 
 def _labels(ax: Axes, ends: list[tuple[float, float, str, str]], right: float) -> None:
@@ -146,10 +140,8 @@ def _labels(ax: Axes, ends: list[tuple[float, float, str, str]], right: float) -
         spots.append(max(y, spots[-1] + gap) if spots else y)
     over = max(0.0, spots[-1] - high)
     for (x, y, name, colour), spot in zip(order, spots, strict=True):
-        ax.annotate(
-            shorten(name, 34), (x, y), xytext=(right, spot - over), textcoords="data", size=9.5,
-            color=colour, va="center", annotation_clip=False, parse_math=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.35, "linewidth": 0.8,
-                        "shrinkA": 0, "shrinkB": 5},
-        )  # fmt: skip
+        line = {"arrowstyle": "-", "color": colour, "alpha": 0.35, "linewidth": 0.8}
+        style: Any = {"arrowprops": line | {"shrinkA": 0, "shrinkB": 5}, "annotation_clip": False}
+        end = right, spot - over
+        beside(ax, shorten(name, 34), (x, y), end, textcoords="data", color=colour, **style)
     ax.set_ylim(low, high)

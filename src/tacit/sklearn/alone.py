@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -9,7 +11,8 @@ from torch.func import vmap
 from tacit.data.federation import Federation
 from tacit.errors import TacitError
 from tacit.experiment.auto import Intended
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
@@ -20,10 +23,10 @@ from tacit.randomness import Randomness
 
 
 def alone_model(
-    federation: Federation, plan: Intended, model: FlatModel, seed: int | None
+    federation: Federation, found: Intended, model: FlatModel, seed: int | None
 ) -> tuple[Tensor, Tensor]:
     """The model of the only task, by what the method does for a task that nobody talks to."""
-    method, rounds = plan.method, plan.rounds
+    method, rounds = found.method, found.rounds
     if isinstance(method, LinearMethod):
         size, outputs = method.size(model), federation.outputs
 
@@ -40,14 +43,8 @@ def alone_model(
             f"{type(method).__name__} cannot train one task alone: name at least two tasks"
         )
     if not isinstance(method, Local):
-        method = Local(
-            lr=method.lr, local_steps=method.local_steps, batch=method.batch,
-            halve_every=method.halve_every,
-            steepest=method.steepest,
-        )  # fmt: skip
-    simulation = prepare(
-        federation, method, model, None, Everyone(), rounds, Randomness.of(seed),
-        model.start.device,
-    )  # fmt: skip
+        method = Local(**{one.name: getattr(method, one.name) for one in fields(TrainedMethod)})
+    plan, here = Plan(method=method, rounds=rounds), model.start.device
+    simulation = simulation_of(plan, federation, model, Everyone(), Randomness.of(seed), here)
     simulation.run()
     return simulation.personal(torch.arange(1))

@@ -120,11 +120,15 @@ class MultiTask(BaseEstimator, ABC):
         present, counts = np.unique(codes, return_counts=True)
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
         rows = Rows(torch.from_numpy(X[order].astype(np.float32)), torch.zeros(len(X)), offsets)
-        sorted_out = evaluate.outputs(
-            model, lambda k: (w[present[k.numpy()]], buffers[present[k.numpy()]]), rows,
-            torch.arange(len(present)),
-            lambda width: min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size)),
-        ).double().numpy()  # fmt: skip
+
+        def own(k: Tensor) -> tuple[Tensor, Tensor]:
+            return w[present[k.numpy()]], buffers[present[k.numpy()]]
+
+        def at_once(width: int) -> int:
+            return min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size))
+
+        made = evaluate.outputs(model, own, rows, torch.arange(len(present)), at_once)
+        sorted_out = made.double().numpy()
         out = np.empty_like(sorted_out)
         out[order] = sorted_out
         return out if kind != "regression" else out * scale[codes] + shift[codes]

@@ -64,10 +64,9 @@ class _Classical(MultiTask):
         self._no_newcomers = ""
         self._keep_linear(every, 1, np.ones(len(every)), np.zeros(len(every)))
         lone = len(self.tasks_) == 1
-        self.guarantee_ = Guarantee(
-            "nothing" if lone else "billboard", 0.0 if lone else math.inf, None, None, None, None,
-            0, None, None, seeded=False, refuted="" if lone else POOLED,
-        )  # fmt: skip
+        said: Any = ("nothing", 0.0, "") if lone else ("billboard", math.inf, POOLED)
+        unknown: Any = (None, None, None, None, 0, None, None)
+        self.guarantee_ = Guarantee(*said[:2], *unknown, seeded=False, refuted=said[2])
         return self
 
 

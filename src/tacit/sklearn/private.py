@@ -23,6 +23,7 @@ from tacit.data.targets import CLASSES
 from tacit.engine.progress import silent
 from tacit.errors import TacitError
 from tacit.experiment.auto import chosen, mixes
+from tacit.experiment.plan import Plan
 from tacit.experiment.start import model_of
 from tacit.experiment.train import train
 from tacit.local.flat import FlatModel, ModelFactory
@@ -109,10 +110,9 @@ class _Private(MultiTask):
             self._compare(rows, privacy)
             # Nothing is published before `fit` returns, and nothing ever is if it fails: a ledger
             # in memory is sound. (`Prepaid` says to `train` that it need not survive.)
-            run = train(
-                federation, method, model=model, privacy=privacy, rounds=rounds, seed=seed,
-                personalise="none", baselines=False, progress=silent,
-            )  # fmt: skip
+            given: Any = {"model": model, "privacy": privacy, "rounds": rounds, "seed": seed}
+            given |= {"personalise": "none", "baselines": False, "progress": silent}
+            run = train(federation, method, **given)
             flat, every = run.simulation.model, torch.arange(len(federation))
             models, public = run.simulation.personal(every), run.simulation.newcomer(every[:1])
             promise, made = run.guarantee, run.simulation.channel.ledger
@@ -126,13 +126,22 @@ class _Private(MultiTask):
                 )
         else:
             flat = model_of(model, federation, Randomness.of(seed).key("model", 0))
-            plan = chosen(federation, method, privacy, model, rounds, personalise="none")
-            models, self.diverged_ = alone_model(federation, plan, flat, seed), []
+            plan = Plan(
+                method=method, privacy=privacy, model=model, rounds=rounds, personalise="none"
+            )
+            found = chosen(federation, plan)
+            models, self.diverged_ = alone_model(federation, found, flat, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
-                {}, channel="nothing", privacy=None, tasks=1, sampler=Everyone(), clip=math.inf,
-                seeded=seed is not None, assumptions=federation.assumptions,
-            )  # fmt: skip
+                {},
+                channel="nothing",
+                privacy=None,
+                tasks=1,
+                sampler=Everyone(),
+                clip=math.inf,
+                seeded=seed is not None,
+                assumptions=federation.assumptions,
+            )
         w, buffers = (torch.cat(pair) for pair in zip(models, public, strict=True))
         blank = bool((public[0] == flat.start).all())
         self._keep(federation, flat, w, buffers, blank)
@@ -286,12 +295,12 @@ class _Private(MultiTask):
         if not rows.x.float().isfinite().all():
             raise TacitError("X holds numbers too large for single precision: scale it first")
         if not self._votes(method):
-            return self._made(rows)
+            return self._make(rows)
         # Columns in each task's own units, from which a run goes over to common ones.
         x, offsets = rows.x.numpy(), rows.offsets.numpy()
         fitted = preprocess.fit(x, offsets, "task", self._columns(x.shape[1]))
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
-        made = self._made(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
+        made = self._make(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
         own = None if self._public_units() else made.target_scale
         spread = preprocess.moments(rows.y.double().numpy()[:, None], offsets)[1][:, 0]
         return replace(
@@ -312,7 +321,7 @@ class _Private(MultiTask):
     def _columns(self, number: int) -> list[str]:
         return [*getattr(self, "feature_names_in_", [f"x{i}" for i in range(number)])]
 
-    def _made(self, rows: Rows) -> Federation:
+    def _make(self, rows: Rows) -> Federation:
         x = rows.x.float()
         y, about = self._target(rows)
         nothing = Rows(x[:0], y[:0], torch.zeros_like(rows.offsets))
@@ -412,10 +421,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         random_state: int | np.random.RandomState | None = None,
         ledger: str | Path | None = None,
     ) -> None:
-        super().__init__(
-            method, epsilon=epsilon, delta=delta, neighbours=neighbours, rounds=rounds,
-            model=model, fit_intercept=fit_intercept, random_state=random_state, ledger=ledger,
-        )  # fmt: skip
+        promise: Any = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
+        fitted: Any = {"rounds": rounds, "model": model, "fit_intercept": fit_intercept}
+        super().__init__(method, **promise, **fitted, random_state=random_state, ledger=ledger)
         self.target_scale: Literal["task"] | tuple[float, float] = target_scale
 
     def _public_units(self) -> bool:

@@ -30,12 +30,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from tacit.deploy.flower.app import made_client_app, made_server_app
+from tacit.deploy.flower.app import make_client_app, make_server_app
 from tacit.deploy.flower.asking import FlowerSilos
 from tacit.deploy.flower.limits import Strangers
 from tacit.deploy.flower.link import Link
-from tacit.deploy.flower.node import Node, _pulled
-from tacit.deploy.flower.records import packed
+from tacit.deploy.flower.node import Node, _pull
+from tacit.deploy.flower.records import pack
 from tacit.deploy.keys import load_node_key, load_public, make_keys
 from tacit.deploy.messages import Reply, Request
 from tacit.secure.net.local import free_ports
@@ -71,7 +71,7 @@ class Port:
             self._over.wait()
 
         with self.link.running():
-            thread = threading.Thread(target=self.link.run, args=(made_server_app(rounds),))
+            thread = threading.Thread(target=self.link.run, args=(make_server_app(rounds),))
             thread.start()
             assert self._ready.wait(10)
             try:
@@ -129,7 +129,7 @@ class Port:
         answer = answer or (lambda context, request: Reply(nonce=request.nonce))
         path = self.folder / name
         authority = authority or path / "ca.pem"
-        node = Node(self.address, authority, self.key(name), made_client_app(answer), path, say)
+        node = Node(self.address, authority, self.key(name), make_client_app(answer), path, say)
         thread = threading.Thread(target=node.run)
         thread.start()
         try:
@@ -174,7 +174,7 @@ class Attacker:
     def heard(self) -> Message:
         """The next request."""
         for _ in range(500):
-            message = _pulled(self.client, self.node)
+            message = _pull(self.client, self.node)
             if message is not None:
                 return message
             threading.Event().wait(0.02)
@@ -207,7 +207,7 @@ class Attacker:
 
 
 def reply_to(message: Message, content: bytes | RecordDict) -> Message:
-    records = packed(content) if isinstance(content, bytes) else content
+    records = pack(content) if isinstance(content, bytes) else content
     return Message(records, reply_to=message)
 
 

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.proto.message_pb2 import ObjectTree
 
-from tacit.deploy.flower.records import packed
+from tacit.deploy.flower.records import pack
 from tacit.deploy.keys import make_keys
 from tacit.deploy.messages import Reply
 from tests.deploy.flower.port import Attacker, Port, refused, reply_to, works
@@ -190,8 +190,8 @@ def test_a_silo_survives_what_is_no_request(port):
             time.sleep(0.02)
         node = port.link.nodes(("a", "b"))[1].node
         wrong = [
-            Message(packed(b"garbage"), node, "query", ttl=60.0),
-            Message(packed(b"[" * 10**5), node, "train", ttl=60.0),
+            Message(pack(b"garbage"), node, "query", ttl=60.0),
+            Message(pack(b"[" * 10**5), node, "train", ttl=60.0),
             Message(RecordDict(), node, "train", ttl=60.0),
         ]
         numbers = port.grid.push_messages(wrong)
@@ -205,7 +205,7 @@ def test_a_silo_survives_what_is_no_request(port):
     for message in heard.values():
         content = next(iter(message.content.values()))["tacit"]
         assert Reply.from_bytes(content).state == "refused"
-    assert "sent what is no request (ValueError)" in " ".join(lines)
+    assert "sent something that is not a request (ValueError)" in " ".join(lines)
 
 
 def test_after_all_that_an_honest_silo_is_heard(port):

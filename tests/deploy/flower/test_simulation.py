@@ -82,13 +82,13 @@ def here(monkeypatch):
         thread.start()
         thread.join()
 
-    workers, turns = [lru_cache(virtual.opened.__wrapped__) for _ in range(2)], itertools.count()
+    workers, turns = [lru_cache(virtual.open_silo.__wrapped__) for _ in range(2)], itertools.count()
 
-    def opened(place, task):
+    def open_silo(place, task):
         return workers[next(turns) % 2](place, task)
 
     monkeypatch.setattr(flower, "run_simulation", run)
-    monkeypatch.setattr(virtual, "opened", opened)
+    monkeypatch.setattr(virtual, "open_silo", open_silo)
     for name in ("_run_id", "_task_id", "_node_id"):  # messages carry them
         monkeypatch.setattr(TaskIdentity, name, 1)
 

@@ -11,13 +11,14 @@ import torch
 import tacit
 from tacit.deploy.conduct import conduct
 from tacit.deploy.events import StrangerTurnedAway
-from tacit.deploy.flower.app import made_client_app, made_server_app
+from tacit.deploy.flower.app import make_client_app, make_server_app
 from tacit.deploy.flower.asking import FlowerSilos
 from tacit.deploy.flower.limits import Strangers
 from tacit.deploy.flower.link import Link
 from tacit.deploy.flower.node import Node
 from tacit.deploy.keys import load_node_key, load_public, make_keys
 from tacit.deploy.terms import terms_of
+from tacit.experiment.plan import Plan
 from tacit.secure.net.local import free_ports
 from tests.conftest import arrays
 from tests.deploy.direct import personal, silos_of
@@ -43,7 +44,7 @@ def connected(silos, terms, folder, leave_after=None):
 
             place = folder / silo.name
             key = load_node_key(place / "node.key")
-            app = made_client_app(answer)
+            app = make_client_app(answer)
             nodes.append(Node(f"127.0.0.1:{port}", place / "ca.pem", key, app, place))
             if leave_after is not None:
 
@@ -85,7 +86,7 @@ RUNS = {
 def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
     federation, (method, settings) = federation_of(name), RUNS[name]
     given = {"cohort": 1.0, "server": None, "seed": 3, "model": "linear"}
-    terms = terms_of(federation, method, **(given | settings))
+    terms = terms_of(federation, Plan(method=method, **(given | settings)))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []
     with connected(silos, terms, tmp_path / "keys") as link:
@@ -94,7 +95,7 @@ def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
             asked = FlowerSilos(grid, lambda: link.nodes(terms.silos), patience=60)
             done.append(conduct(terms, tmp_path / "coordinator", asked))
 
-        link.run(made_server_app(rounds))
+        link.run(make_server_app(rounds))
     alike = {"personalise": "none", "baselines": False, "seed": 3}
     run = tacit.train(federation, method, **settings, **alike)
     found = torch.stack([personal(silo) for silo in silos])
@@ -107,7 +108,7 @@ def test_the_last_word_of_a_silo_that_has_left_is_heard(tmp_path):
     """Flower's own call forgets the reply of a node that is gone when it looks."""
     federation = federation_of("fedavg")
     given = {"model": "linear", "cohort": 1.0, "server": None, "seed": 3, "privacy": None}
-    terms = terms_of(federation, tacit.FedAvg(), rounds=1, **given)
+    terms = terms_of(federation, Plan(method=tacit.FedAvg(), rounds=1, **given))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []
     with connected(silos, terms, tmp_path / "keys", leave_after="finish") as link:
@@ -116,6 +117,6 @@ def test_the_last_word_of_a_silo_that_has_left_is_heard(tmp_path):
             asked = FlowerSilos(grid, lambda: link.nodes(terms.silos), patience=8, pause=1.0)
             done.append(conduct(terms, tmp_path / "coordinator", asked))
 
-        link.run(made_server_app(rounds))
+        link.run(make_server_app(rounds))
         assert not link.nodes(terms.silos)
     assert set(done[0].finished) == set(terms.silos)

@@ -20,12 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.data.assemble import About
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.folders import find
 from tacit.data.sets.faces import HEADS, PER_HEAD, faces
 from tacit.data.sets.school import read_mat
 from tacit.data.split import SplitRule
+from tacit.data.targets import Target
 from tacit.errors import TacitError
 
 ATTRIBUTES = HEADS * PER_HEAD
@@ -168,7 +170,8 @@ def _federation(
     )
     pixels = np.stack([_photograph(file, one.crop, size) for one in sets for file in one.files])
     labels = np.concatenate([one.labels for one in sets])
-    return faces(pixels, labels, sets[0].names, client, names, dealing, rule, source=source)
+    target = Target("multilabel", labels, len(sets[0].names), sets[0].names)
+    return faces(pixels, target, client, names, About(source=source), dealing, rule)
 
 
 def _photograph(file: Path, crop: float, size: int) -> np.ndarray:
@@ -218,7 +221,7 @@ def _celeba(folder: Path, images: int, dealing: Dealing) -> _Listed:
             )
     if len(names) != ATTRIBUTES or not rows:
         raise TacitError(
-            f"{file} is no list of CelebA's attributes: expected {ATTRIBUTES} names, and a line "
+            f"{file} is not a list of CelebA's attributes: expected {ATTRIBUTES} names, and a line "
             "for each photograph; get it again"
         )
     drawn = dealing.draw(images, len(rows), "CelebA")

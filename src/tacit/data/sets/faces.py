@@ -13,12 +13,13 @@ deep-funneled by Huang, Mattar, Lee and Learned-Miller, NIPS 2012): `x` bytes [N
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
@@ -82,46 +83,31 @@ def lfw_pseudo(
         "median": "labels are above/below the median over all images, as part of their definition",
         "half": "labels say whether the predicted probability is above one half",
     }
-    return faces(
-        images,
-        chance > cut,
-        attributes,
-        client,
-        dealing.names(("client",) if domains == 1 else ("positive", "negative")),
-        dealing,
-        rule,
-        source=f"LFW, {STAND_IN}" + (", half of the clients see negatives" * (domains == 2)),
-        assumptions=(said[threshold],),
-    )
+    source = f"LFW, {STAND_IN}" + (", half of the clients see negatives" * (domains == 2))
+    names = dealing.names(("client",) if domains == 1 else ("positive", "negative"))
+    target = Target("multilabel", chance > cut, len(attributes), attributes)
+    about = About(source=source, assumptions=(said[threshold],))
+    return faces(images, target, client, names, about, dealing, rule)
 
 
 def faces(
     images: np.ndarray,
-    labels: np.ndarray,
-    attributes: tuple[str, ...],
+    target: Target,
     client: np.ndarray,
     names: list[str],
+    about: About,
     dealing: Dealing,
     rule: SplitRule,
-    *,
-    source: str,
-    assumptions: tuple[str, ...] = (),
 ) -> Federation:
     """From bytes [N, height, width, 3], 0/1 labels [N, 40], and the client of each row."""
+    attributes = target.labels
     in_order = np.argsort(client, kind="stable")
     x = images[in_order].transpose(0, 3, 1, 2).astype(np.float32, order="C") / 255.0
     values = x[0].size
-    made = assemble(
-        x,
-        Target("multilabel", labels[in_order].astype(np.float64), len(attributes), attributes),
-        np.array(names)[client[in_order]],
-        rule=rule,
-        scale=([CENTRE] * values, [SPREAD] * values),
-        target_scale="none",
-        features=tuple(f"x{k}" for k in range(values)),
-        assumptions=assumptions,
-        source=source,
-    )
+    target = replace(target, y=target.y[in_order].astype(np.float64))
+    about = replace(about, features=tuple(f"x{k}" for k in range(values)))
+    scale = [CENTRE] * values, [SPREAD] * values
+    made = assemble(x, target, np.array(names)[client[in_order]], about, rule=rule, scale=scale)
     groups = {f"T{k + 1}": attributes[k * PER_HEAD : (k + 1) * PER_HEAD] for k in range(HEADS)}
     holds = dealing.heads(HEADS)
     given = {

@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
 from tacit.data.folders import find
 from tacit.data.preprocess import Scale
@@ -89,18 +89,14 @@ def heart(
         table[name] = outcome[known, k]
     schema = Schema.fit(table, "hospital", used)
     x, features = schema.matrix(table)
-    made = assemble(
-        x,
-        Target("multilabel", outcome[known, : len(used)], len(used), used),
-        hospital[known],
-        rule=rule,
-        scale=scale,
-        target_scale="none",
+    about = About(
+        source="UCI heart disease, four hospitals",
         features=features,
         schema=schema,
         assumptions=(PUBLIC, LEFT_OUT),
-        source="UCI heart disease, four hospitals",
     )
+    target = Target("multilabel", outcome[known, : len(used)], len(used), used)
+    made = assemble(x, target, hospital[known], about, rule=rule, scale=scale)
     holds = {name: (predicts[name],) for name in HOSPITALS}
     return made.with_heads({name: (name,) for name in used}, holds)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
 from tacit.data.folders import find
 from tacit.data.split import SplitRule
@@ -125,13 +125,9 @@ def _federation(
         np.concatenate(found.x),
         Target("binary" if binary else "multiclass", y, 1 if binary else len(classes), classes),
         np.repeat(found.names, [len(rows) for rows in found.y]),
+        About(source=source, assumptions=said),
         rule=rule,
-        scale="none",
-        target_scale="none",
-        features=(),
         held=held,
-        assumptions=said,
-        source=source,
     )
 
 
@@ -139,7 +135,7 @@ def _files(place: Path) -> tuple[list[Path], list[Path]]:
     """Files to train on, and those of the test part (none where tasks are to be split here)."""
     if place.is_file():
         if not place.name.endswith(SUFFIXES):
-            raise TacitError(f"{place} is no LEAF file; expected {' or '.join(SUFFIXES)}")
+            raise TacitError(f"{place} is not a LEAF file; expected {' or '.join(SUFFIXES)}")
         return [place], []
     for folder in (place, place / "data"):
         train, test = _inside(folder / "train"), _inside(folder / "test")
@@ -193,7 +189,7 @@ def _json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, zipfile.BadZipFile, RecursionError) as error:
         raise TacitError(f"{file} cannot be read as JSON: {error}; get it again") from None
     if not isinstance(content, dict) or not isinstance(content.get("user_data"), dict):
-        raise TacitError(f"{file} is no LEAF file: it has no 'users' and 'user_data'")
+        raise TacitError(f"{file} is not a LEAF file: it has no 'users' and 'user_data'")
     return content
 
 
@@ -211,7 +207,7 @@ def _bytes(file: Path) -> bytes:
 def _users_of(content: dict[str, Any], file: Path) -> list[str]:
     users = content.get("users")
     if not isinstance(users, list):
-        raise TacitError(f"{file} is no LEAF file: it has no 'users' and 'user_data'")
+        raise TacitError(f"{file} is not a LEAF file: it has no 'users' and 'user_data'")
     return [str(user) for user in users]
 
 

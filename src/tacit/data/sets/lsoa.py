@@ -20,10 +20,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
-from tacit.data.sets.school import RowLength, check_rows, read_mat, shares, unit
+from tacit.data.sets.school import RowLength, check_rows, read_mat, shares
 from tacit.data.split import SplitRule
 from tacit.data.targets import Target
 from tacit.errors import TacitError
@@ -61,7 +61,7 @@ def lsoa2(
     path : the file, or its folder.
     train : share of each task's rows to train on (MP-MTL has 30 %); the others are test rows.
     split : "file" keeps the three parts of the file; then `train` and `validation` are not used.
-    validation : share of the training rows to hold back; 0 is none.
+    validation : share of the training rows to hold back; 0 holds back none.
     rows : "unit" brings every row to length one, as MP-MTL does.
     """
     rule = shares(train, validation, split_seed)
@@ -82,18 +82,18 @@ def lsoa2(
         x[person],
         Target("binary", y[person, task], 1, ("0", "1")),
         np.array([f"target-{k}" for k in number])[task],
+        About(
+            source="LSOA II, parts of the file" if fixed else "LSOA II",
+            features=tuple(f"x{k + 1}" for k in range(x.shape[1])),
+            assumptions=(SAME_PEOPLE, PREPARED),
+        ),
         rule=rule,
-        scale="none",
-        target_scale="none",
-        features=tuple(f"x{k + 1}" for k in range(x.shape[1])),
         held=where == 2 if fixed else None,
-        assumptions=(SAME_PEOPLE, PREPARED),
-        source="LSOA II, parts of the file" if fixed else "LSOA II",
     )
     if fixed:  # rows that are not held are still in the order of `where`
         later = torch.from_numpy(where[where != 2] == 1)
         made = replace(made, train=made.train.where(~later), validation=made.train.where(later))
-    return unit(made) if rows == "unit" else made
+    return made.through("unit") if rows == "unit" else made
 
 
 def _read(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from tacit.errors import TacitError
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TableRecipe:
     """Where a data set is, and which of its columns mean what."""
 
     title: str
@@ -35,7 +35,7 @@ class Recipe:
 
 
 RECIPES = {
-    "exam": Recipe(
+    "exam": TableRecipe(
         "Inner London exam scores, 65 schools",
         package="mlmRev",
         item="Exam",
@@ -44,7 +44,7 @@ RECIPES = {
         kind="regression",
         drop=("student",),
     ),
-    "star": Recipe(
+    "star": TableRecipe(
         "Tennessee STAR class sizes, 80 schools",
         package="mlmRev",
         item="star",
@@ -56,7 +56,7 @@ RECIPES = {
         drop=("id", "tch", "birthq", "read"),
         categorical=("gr", "clad"),
     ),
-    "hsb82": Recipe(
+    "hsb82": TableRecipe(
         "High School and Beyond 1982, 160 schools",
         package="mlmRev",
         item="Hsb82",
@@ -65,7 +65,7 @@ RECIPES = {
         kind="regression",
         drop=("cses",),  # ses - meanses: scaled inside a school, it is ses once more
     ),
-    "verbagg": Recipe(
+    "verbagg": TableRecipe(
         "Verbal aggression answers, 316 persons",
         package="lme4",
         item="VerbAgg",

@@ -16,16 +16,14 @@ column is 1 for everybody and is left out: models have an intercept of their own
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch.nn.functional as F
 from scipy.io import loadmat
 
-from tacit.data.assemble import assemble
-from tacit.data.federation import PARTS, Federation
+from tacit.data.assemble import About, assemble
+from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import SplitRule
@@ -78,7 +76,7 @@ def school(
     path : a folder with the files, or one of them.
     train : share of each school's rows to train on (MP-MTL has 30 %); the others are test rows.
     split : 1 to 10, one of the fixed splits; then `train` is not used.
-    validation : share of the training rows to hold back; 0 is none.
+    validation : share of the training rows to hold back; 0 holds back none.
     rows : "unit" brings every row, once scaled, to length one; MP-MTL does so with rows as they
         are in the file (scale="none"), which costs much of what they tell.
     scale : how features are scaled, as in `from_arrays`; by default the two percentages by public
@@ -100,19 +98,18 @@ def school(
     if scale is None:
         scale = PERCENTAGES
         said = ("percentages are scaled by what they mean, not by what schools have",)
+    source = "School" if split is None else f"School, fixed split {split}"
     made = assemble(
         x,
         Target("regression", y, 1),
         np.repeat([f"school-{k + 1}" for k in range(len(counts))], counts),
+        About(source=source, features=FEATURES, assumptions=said),
         rule=rule,
         scale=scale,
         target_scale=target_scale,
-        features=FEATURES,
         held=None if split is None else _held(file.parent, int(split), len(y)),
-        assumptions=said,
-        source="School" if split is None else f"School, fixed split {split}",
     )
-    return unit(made) if rows == "unit" else made
+    return made.through("unit") if rows == "unit" else made
 
 
 def shares(train: float, validation: float, seed: int, min_rows: int = 0) -> SplitRule:
@@ -129,14 +126,6 @@ def shares(train: float, validation: float, seed: int, min_rows: int = 0) -> Spl
 def check_rows(rows: str) -> None:
     if rows not in ("raw", "unit"):
         raise TacitError(f"rows={rows!r}: choose raw or unit")
-
-
-def unit(made: Federation) -> Federation:
-    """The same rows at length one (a row of zeros stays), and marked as such for predictions."""
-    short = {
-        name: replace(made.part(name), x=F.normalize(made.part(name).x, dim=1)) for name in PARTS
-    }
-    return replace(made, **short, representation="unit")
 
 
 def read_mat(file: Path, layouts: Sequence[Sequence[str]], what: str) -> dict[str, Any]:

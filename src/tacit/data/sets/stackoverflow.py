@@ -85,7 +85,7 @@ def _hdf5(file: Path, users: int, rows: int, least: int) -> Iterator[User]:
     try:
         archive = h5py.File(file, "r")
     except OSError as error:
-        raise TacitError(f"{file} is no HDF5 file that can be read: {error}") from None
+        raise TacitError(f"{file} is not an HDF5 file that can be read: {error}") from None
     with archive:
         examples: Any = archive.get("examples")
         if not isinstance(examples, h5py.Group):
@@ -118,7 +118,7 @@ def _sqlite(file: Path, users: int, rows: int, least: int) -> Iterator[User]:
                 yield str(user), [_row(blob, user, file) for (blob,) in blobs]
     except sqlite3.Error as error:
         raise TacitError(
-            f"{file} is no SQLite file of TFF ({error}); unpack the .lzma archive it comes in"
+            f"{file} is not an SQLite file of TFF ({error}); unpack the .lzma archive it comes in"
         ) from None
 
 
@@ -128,7 +128,7 @@ def _row(blob: bytes, user: str, file: Path) -> Row:
         return found["tokens"], found["title"], found["tags"]
     except (KeyError, ValueError) as error:
         raise TacitError(
-            f"a row of user {user!r} of {file} is no example with {', '.join(FIELDS)} ({error})"
+            f"a row of user {user!r} of {file} is not an example with {', '.join(FIELDS)} ({error})"
         ) from None
 
 

@@ -12,7 +12,7 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 def first_texts(message: bytes) -> dict[str, str]:
-    """The first text of every feature that holds texts; ValueError if it is no such message."""
+    """The first text of every feature that holds texts; ValueError if it is not such a message."""
     found: dict[str, str] = {}
     for features in _parts(message, 1):
         for entry in _parts(features, 1):

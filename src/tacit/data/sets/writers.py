@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from tacit.data.assemble import assemble
+from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.npz import read_arrays
@@ -59,13 +59,6 @@ def writers(
     in_order = np.argsort(who, kind="stable")
     images = x[in_order].reshape(-1, 1, 28, 28).astype(np.float32) / 255.0
     classes = tuple(str(digit) for digit in range(10))
-    return assemble(
-        images,
-        Target("multiclass", y[in_order].astype(np.int64), 10, classes),
-        np.array([f"writer-{number}" for number in who[in_order].tolist()]),
-        rule=rule,
-        scale="none",
-        target_scale="none",
-        features=(),
-        source="QMNIST, MNIST by writer",
-    )
+    target = Target("multiclass", y[in_order].astype(np.int64), 10, classes)
+    names = np.array([f"writer-{number}" for number in who[in_order].tolist()])
+    return assemble(images, target, names, About(source="QMNIST, MNIST by writer"), rule=rule)

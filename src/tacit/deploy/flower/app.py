@@ -13,28 +13,28 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from tacit.deploy.flower.records import packed, unpacked
+from tacit.deploy.flower.records import pack, unpack
 from tacit.deploy.messages import Reply, Request, Unreadable
 
 Answer = Callable[[Context, Request], Reply]
 
 
-def made_client_app(answer: Answer) -> ClientApp:
+def make_client_app(answer: Answer) -> ClientApp:
     """A ClientApp whose every message is answered by a silo."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         try:
-            reply = answer(context, Request.from_bytes(unpacked(message.content)))
+            reply = answer(context, Request.from_bytes(unpack(message.content)))
         except Unreadable as error:
             reply = Reply(nonce="", state="refused", reason=str(error))
-        return Message(packed(reply.to_bytes()), reply_to=message)
+        return Message(pack(reply.to_bytes()), reply_to=message)
 
     return app
 
 
-def made_server_app(rounds: Callable[[Grid, Context], None]) -> ServerApp:
+def make_server_app(rounds: Callable[[Grid, Context], None]) -> ServerApp:
     """A ServerApp that runs these rounds."""
     app = ServerApp()
 

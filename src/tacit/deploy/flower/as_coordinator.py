@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.conduct import Conducted, conduct
 from tacit.deploy.diary import Diary
-from tacit.deploy.flower.app import made_server_app
+from tacit.deploy.flower.app import make_server_app
 from tacit.deploy.flower.asking import FlowerSilos
 from tacit.deploy.flower.limits import Strangers
 from tacit.deploy.flower.link import Link
@@ -64,5 +64,5 @@ def run_coordinator(
         )
 
     with hold(folder), link.running():
-        link.run(made_server_app(rounds))
+        link.run(make_server_app(rounds))
     return done[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flwr.app import Context
 
-from tacit.deploy.flower.app import made_client_app
+from tacit.deploy.flower.app import make_client_app
 from tacit.deploy.flower.node import Node
 from tacit.deploy.keys import load_node_key
 from tacit.deploy.messages import Reply, Request
@@ -22,7 +22,7 @@ def run_silo(
     folder: Path, *, once: bool, say: Say = lambda line: None, progress: Progress = silent
 ) -> None:
     """Answer the coordinator until stopped; with `once`, until a run is over."""
-    site = Site.opened(folder, say)
+    site = Site.open(folder, say)
     close_folder(folder)
     with hold(folder):
         _answer(site, once, say, progress)
@@ -45,15 +45,15 @@ def _answer(site: Site, once: bool, say: Say, progress: Progress) -> None:
         site.settings.coordinator,
         folder / "ca.pem",
         load_node_key(folder / "node.key"),
-        made_client_app(answer),
+        make_client_app(answer),
         folder,
         say,
     )
-    node.after = lambda: _finished(site, node, answered, once, progress)
+    node.after = lambda: _finish(site, node, answered, once, progress)
     node.run()
 
 
-def _finished(site: Site, node: Node, answered: list[str], once: bool, progress: Progress) -> None:
+def _finish(site: Site, node: Node, answered: list[str], once: bool, progress: Progress) -> None:
     """The silo's own step, when the coordinator has its answer and may need it no more."""
     if "finish" in answered:
         site.personalise(progress)

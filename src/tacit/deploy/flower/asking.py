@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from tacit.deploy.flower.records import packed, unpacked
+from tacit.deploy.flower.records import pack, unpack
 from tacit.deploy.messages import Broken, Reply, Request, Unreadable
 
 AGAIN = 30.0
@@ -73,7 +73,7 @@ class FlowerSilos:
         for task in due:
             one = waiting[task]
             one.sent, one.there = time.monotonic(), nodes[task]
-            records = packed(one.request.to_bytes())
+            records = pack(one.request.to_bytes())
             round = str(one.request.round + 1)
             messages.append(
                 Message(records, nodes[task].node, "train", ttl=self.patience, group_id=round)
@@ -93,7 +93,7 @@ class FlowerSilos:
             if task is None or message.has_error():
                 continue  # the silo left: it is asked again when it is back
             try:
-                heard.append((task, Reply.from_bytes(unpacked(message.content))))
+                heard.append((task, Reply.from_bytes(unpack(message.content))))
             except Unreadable as error:
                 reason = str(error).replace("a message ", "", 1)
                 heard.append((task, Broken(nonce="", state="failed", reason=reason)))

@@ -100,7 +100,7 @@ class Link:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Link]:
-        server = self._served()
+        server = self._make_server()
         # Its lines quote what silos send, one for each request, on our terminal.
         logging.getLogger("flwr").setLevel(logging.CRITICAL + 1)
         try:
@@ -129,19 +129,24 @@ class Link:
             server.should_exit = True
             thread.join(timeout=5)
 
-    def _served(self) -> uvicorn.Server:
+    def _make_server(self) -> uvicorn.Server:
         certificate, key = self._certificates / "server.pem", self._certificates / "server.key"
         for path in (certificate, key):
             if not path.is_file():
                 raise TacitError(f"there is no {path}: make it with `tacit deploy keys`")
         config = uvicorn.Config(
-            self._app, log_level="critical", access_log=False, backlog=BACKLOG,
+            self._app,
+            log_level="critical",
+            access_log=False,
+            backlog=BACKLOG,
             ws="none",  # a second way in that nobody needs
             loop="asyncio",  # others do not accept through the door
             http="h11",  # others read heads without end
-            callback_notify=self._sweep, timeout_notify=1,
-            ssl_certfile=str(certificate), ssl_keyfile=str(key),
-        )  # fmt: skip
+            callback_notify=self._sweep,
+            timeout_notify=1,
+            ssl_certfile=str(certificate),
+            ssl_keyfile=str(key),
+        )
         return uvicorn.Server(config)
 
     async def _sweep(self) -> None:
@@ -158,10 +163,8 @@ class Link:
 
     def run(self, app: ServerApp, **config: str | int | float | bool) -> None:
         """Run an app over the nodes, as Flower would, in this process."""
-        run = self.state.create_run(
-            "tacit/tacit", "0", "", {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID,
-            TaskType.SERVER_APP,
-        )  # fmt: skip
+        nobody = NOOP_FEDERATION_ID, None, NOOP_FLWR_AID
+        run = self.state.create_run("tacit/tacit", "0", "", {}, *nobody, TaskType.SERVER_APP)
         info = self.state.get_run_info(run_ids=[run])[0]
         task = info.primary_task_id
         token = self.state.claim_task(task)
@@ -190,9 +193,9 @@ class LocalGrid(HttpGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Replies that have arrived whole: Flower would wait for the rest, and for nobody else."""
         whole = [number for number in message_ids if self._whole(number)]
-        return [message for number in whole for message in self._pulled(number)]
+        return [message for number in whole for message in self._pull(number)]
 
-    def _pulled(self, number: str) -> list[Message]:
+    def _pull(self, number: str) -> list[Message]:
         """The reply to this request; an empty one for what Flower cannot put together.
 
         Not by Flower's own call: it forgets the reply of a node that has left since.
@@ -205,7 +208,7 @@ class LocalGrid(HttpGrid):
             message: Any = inflate_object_from_contents(reply, contents)
             if message.metadata.reply_to_message_id == number:
                 content = message.content
-        except Exception:  # of any kind: whoever sent the parts chose them
+        except Exception:  # any kind: the sender chose the parts
             content = RecordDict()
         self._state.delete_messages({number})
         store.delete(reply)

@@ -88,7 +88,7 @@ class Node:
         lost = ""
         while not self.stop.is_set():
             try:
-                with self._connected() as (client, node):
+                with self._connect() as (client, node):
                     self._say(f"connected to {self._address}")
                     lost = ""
                     self._serve(client, node)
@@ -102,7 +102,7 @@ class Node:
                 self.stop.wait(RECONNECT)
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[tuple[FleetHttpClient, NodeId]]:
+    def _connect(self) -> Iterator[tuple[FleetHttpClient, NodeId]]:
         public = self._key.public_key()
         if not self._authority.is_file():
             raise TacitError(f"there is no {self._authority}: get ca.pem from the coordinator")
@@ -115,7 +115,7 @@ class Node:
                 NodeAuthHttpInterceptor(self._key, public),
             ],
         ) as client:
-            node = NodeId(node_id=self._activated(client, public_key_to_bytes(public)))
+            node = NodeId(node_id=self._activate(client, public_key_to_bytes(public)))
             over = threading.Event()
             beat = threading.Thread(target=_heartbeat, args=(client, node, over), daemon=True)
             beat.start()
@@ -126,7 +126,7 @@ class Node:
                 with contextlib.suppress(httpx.HTTPError):
                     client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
 
-    def _activated(self, client: FleetHttpClient, public: bytes) -> int:
+    def _activate(self, client: FleetHttpClient, public: bytes) -> int:
         """A node that was killed still counts as there: it first has to leave."""
         path = self._folder / NODE
         if path.exists():
@@ -152,17 +152,19 @@ class Node:
             self.after()
 
     def _reply(self, client: FleetHttpClient, node: NodeId) -> Message | None:
-        """The answer to what is asked; None for nothing, and for what cannot be read."""
+        """The answer to a request; None if there is no request, or if it cannot be read."""
         try:
-            message = _pulled(client, node)
+            message = _pull(client, node)
             if message is None:
                 return None
             run = message.metadata.run_id
             return self._app(message, Context(run, node.node_id, {}, RecordDict(), {}))
         except LOST:
             raise
-        except Exception as error:  # of any kind: whoever sent it chose it
-            self._say(f"{self._address} sent what is no request ({type(error).__name__})")
+        except Exception as error:  # any kind: the sender chose it
+            self._say(
+                f"{self._address} sent something that is not a request ({type(error).__name__})"
+            )
             return None
 
 
@@ -173,7 +175,7 @@ def _heartbeat(client: FleetHttpClient, node: NodeId, over: threading.Event) -> 
             client.SendNodeHeartbeat(asked)
 
 
-def _pulled(client: FleetHttpClient, node: NodeId) -> Message | None:
+def _pull(client: FleetHttpClient, node: NodeId) -> Message | None:
     response = client.PullMessages(PullMessagesRequest(node=node))
     if not response.messages_list:
         return None

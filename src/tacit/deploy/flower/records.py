@@ -14,15 +14,15 @@ NAME, FORM = "tacit", "safetensors"
 SMALL = 1 << 20
 
 
-def packed(content: bytes) -> RecordDict:
+def pack(content: bytes) -> RecordDict:
     if len(content) <= SMALL:
         return RecordDict({NAME: ConfigRecord({NAME: content})})
     array = Array(dtype="uint8", shape=(len(content),), stype=FORM, data=content)
     return RecordDict({NAME: ArrayRecord({NAME: array})})
 
 
-def unpacked(records: RecordDict) -> bytes:
-    """What `packed` packed; raises `Unreadable`. Flower's own decoding of arrays is not used."""
+def unpack(records: RecordDict) -> bytes:
+    """What `pack` packed; raises `Unreadable`. Flower's own decoding of arrays is not used."""
     record = records.get(NAME)
     if isinstance(record, ConfigRecord | ArrayRecord) and set(record) == {NAME}:
         value = record[NAME]

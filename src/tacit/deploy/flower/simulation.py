@@ -32,19 +32,20 @@ from flwr.serverapp import Grid
 from flwr.simulation import run_simulation
 from ray._private import ray_constants
 
+from tacit.data.federation import Federation
 from tacit.deploy.conduct import Conducted, begun, conduct
 from tacit.deploy.diary import LOG
-from tacit.deploy.flower.app import made_server_app
-from tacit.deploy.flower.records import packed, unpacked
+from tacit.deploy.flower.app import make_server_app
+from tacit.deploy.flower.records import pack, unpack
 from tacit.deploy.flower.virtual import TASK, folder_of, hand_out, virtual_silos
 from tacit.deploy.messages import Reply, Request
-from tacit.deploy.terms import Terms
-from tacit.engine.exchange import Exchange
+from tacit.deploy.terms import Terms, terms_of
 from tacit.engine.progress import Progress
+from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import LEDGER
 from tacit.errors import TacitError
-from tacit.experiment.train import epsilon_so_far
+from tacit.experiment.plan import Plan
 from tacit.files import make_folder
 
 SILENCE = 1800.0
@@ -53,19 +54,24 @@ PAUSE = 0.02
 QUIET = {"logging_level": logging.CRITICAL, "log_to_driver": False}
 
 
-def run_on_flower(
-    simulation: Simulation, terms: Terms, folder: Path | None, key: int, progress: Progress
+def run_elsewhere(
+    simulation: Simulation,
+    plan: Plan,
+    federation: Federation,
+    folder: Path | None,
+    progress: Progress,
 ) -> None:
     """Run all rounds that are left in `folder`, and bring what they end with into `simulation`."""
+    terms = terms_of(federation, plan)
     with _place(folder) as place:
         coordinator = place / "coordinator"
         make_folder(coordinator)
         if folder is not None and not (coordinator / LEDGER).is_symlink():
             # One ledger: what is booked is in the run's own folder before anything is released.
             (coordinator / LEDGER).symlink_to(Path("..", "..", LEDGER))
-        start = begun(terms, coordinator, key)
+        start = begun(terms, coordinator, simulation.randomness.run_key)
         hand_out(simulation.federation, terms, place)
-        done = _conducted(terms, place, progress)
+        done = _conduct(terms, place, progress)
         silos = [folder_of(place, task) for task in range(len(terms.silos))]
         _bring(simulation, done, [folder / "runs" / start["run"] for folder in silos])
 
@@ -91,7 +97,7 @@ class VirtualSilos:
 
     def __init__(self, grid: Grid, terms: Terms, over: threading.Event) -> None:
         self._grid, self._names, self._over = grid, terms.silos, over
-        self._nodes = self._found()
+        self._nodes = self._find()
 
     def expect(self, numbers: int) -> None:
         """Nobody here sends more than agreed."""
@@ -99,19 +105,19 @@ class VirtualSilos:
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
         task_of = {self._nodes[task]: task for task in requests}
         messages = [
-            Message(packed(request.to_bytes()), self._nodes[task], "train")
+            Message(pack(request.to_bytes()), self._nodes[task], "train")
             for task, request in requests.items()
         ]
         replies = {}
         for message in self._heard(messages):
             task = task_of[message.metadata.src_node_id]
-            reply = Reply.from_bytes(unpacked(message.content))
+            reply = Reply.from_bytes(unpack(message.content))
             if reply.state != "done":
                 raise TacitError(f"silo {self._names[task]!r} {reply.state}: {reply.reason}")
             replies[task] = reply
         return replies
 
-    def _found(self) -> dict[int, int]:
+    def _find(self) -> dict[int, int]:
         """The node of each task; only the nodes themselves know."""
         while len(nodes := list(self._grid.get_node_ids())) < len(self._names):
             self._wait()
@@ -152,7 +158,7 @@ class VirtualSilos:
             raise _Over
 
 
-def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
+def _conduct(terms: Terms, place: Path, progress: Progress) -> Conducted:
     """The coordinator's run on a thread of Flower's; its errors come out here as they are."""
     done: list[Conducted] = []
     errors: list[BaseException] = []
@@ -171,10 +177,8 @@ def _conducted(terms: Terms, place: Path, progress: Progress) -> Conducted:
     stopped: Exception | None = None
     try:
         with _quiet(), _within_reach():
-            run_simulation(
-                made_server_app(rounds), virtual_silos(place), len(terms.silos),
-                backend_config=_backend(),
-            )  # fmt: skip
+            apps = make_server_app(rounds), virtual_silos(place)
+            run_simulation(*apps, len(terms.silos), backend_config=_backend())
     except Exception as error:
         stopped = error
     finally:
@@ -246,21 +250,20 @@ def _cause(error: BaseException | None) -> str:
 
 def _bring(simulation: Simulation, done: Conducted, silos: list[Path]) -> None:
     """All that the run ended with, as if `simulation` had made the rounds itself."""
-    theirs = done.simulation
+    theirs, ours = done.coordination, simulation.rounds
     if len(done.finished) < len(silos):
         raise TacitError(
             f"{len(silos) - len(done.finished)} silos did not take the last billboard: "
             f"{theirs.asking.folder / LOG} says why"
         )
-    simulation.board, simulation.stopped = theirs.board, theirs.stopped
-    channel = simulation.channel
-    channel.ledger, channel.clip = theirs.channel.ledger, theirs.channel.clip
-    channel.dropped = theirs.channel.dropped
-    if isinstance(simulation, Exchange) and isinstance(theirs, Exchange):
-        simulation.memory, simulation.record = theirs.memory, theirs.record
+    ours.publish(theirs.rounds.board)
+    ours.stopped = theirs.rounds.stopped
+    channel, other = simulation.channel, theirs.course.channel
+    channel.ledger, channel.clip, channel.dropped = other.ledger, other.clip, other.dropped
+    ours.strategy.restore(theirs.rounds.strategy.kept)
     for task, folder in enumerate(silos):
-        simulation.store.bring(task, folder / "checkpoint")
-    simulation.store.settle(simulation._saved, simulation._notes, save=True)
+        ours.store.bring(task, folder / "checkpoint")
+    ours.save()
     privacy = theirs.asking.terms.made_privacy()
-    simulation.curve = []  # silos told nobody their losses: only the end can be measured
-    simulation._look(epsilon_so_far(simulation, privacy, simulation.rounds))
+    ours.curve = []  # silos told nobody their losses: only the end can be measured
+    ours.look(epsilon_so_far(ours, privacy, ours.course.length))

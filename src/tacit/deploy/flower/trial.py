@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_keys
@@ -46,18 +46,16 @@ class Trial:
         self._coordinator = coordinator
         self.silos = tuple(tables)
         self.port = free_ports(1)[0]
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Popen[bytes]] = {}
         make_keys(folder, self.silos)
         for name in (COORDINATOR, *self.silos):
             replace(folder / name / AGREED, consortium.encode())
         self.terms = Agreement.read(folder / COORDINATOR / AGREED).terms
         for name, table in tables.items():
             if not (folder / name / SETTINGS).exists():
-                copy(table, folder / name / f"table{table.suffix}")
-                write_settings(
-                    folder / name, name=name, data=f"table{table.suffix}",
-                    coordinator=f"127.0.0.1:{self.port}",
-                )  # fmt: skip
+                data, coordinator = f"table{table.suffix}", f"127.0.0.1:{self.port}"
+                copy(table, folder / name / data)
+                write_settings(folder / name, name=name, data=data, coordinator=coordinator)
 
     def __enter__(self) -> Trial:
         return self
@@ -67,7 +65,7 @@ class Trial:
             process.terminate()
         until = time.monotonic() + 3
         for process in self.processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
             process.kill()
             process.wait()
@@ -83,10 +81,10 @@ class Trial:
             else:
                 options = ["silo", "run", place, "--once"]
             with (self.folder / name / OUTPUT).open("ab") as output:
-                self.processes[name] = subprocess.Popen(
-                    [*self._command, *options], stdin=subprocess.DEVNULL, stdout=output,
-                    stderr=subprocess.STDOUT, env=os.environ | CALM,
-                )  # fmt: skip
+                command, env = [*self._command, *options], os.environ | CALM
+                self.processes[name] = Popen(
+                    command, stdin=DEVNULL, stdout=output, stderr=STDOUT, env=env
+                )
 
     def kill(self, name: str) -> None:
         """As if the machine had lost its power."""
@@ -99,7 +97,7 @@ class Trial:
         for name in names or tuple(self.processes):
             try:
                 code = self.processes[name].wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 said = self.said(name)
                 raise TacitError(f"{name} is not done after {seconds:g} s: {said}") from None
             if code:

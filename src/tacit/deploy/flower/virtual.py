@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from tacit.data.federation import PARTS, Federation
 from tacit.deploy.diary import read_diary
 from tacit.deploy.events import RequestFailed
-from tacit.deploy.flower.app import made_client_app
+from tacit.deploy.flower.app import make_client_app
 from tacit.deploy.messages import Reply, Request
 from tacit.deploy.silo import Silo
 from tacit.deploy.terms import Own, Terms
@@ -49,7 +49,7 @@ def hand_out(federation: Federation, terms: Terms, place: Path) -> None:
 
 def virtual_silos(place: Path) -> ClientApp:
     """What Ray's workers run: the silo that a message is for answers it."""
-    app = made_client_app(functools.partial(_answer, place))
+    app = make_client_app(functools.partial(_answer, place))
     app.query()(_which)
     return app
 
@@ -67,7 +67,7 @@ def _answer(place: Path, context: Context, request: Request) -> Reply:
     """All rows here are one owner's, so that, unlike a real silo, this one says what went wrong."""
     task = _partition(context)
     try:
-        reply = opened(place, task).answer(request)
+        reply = open_silo(place, task).answer(request)
         if reply.state == "failed":
             entries, _ = read_diary(folder_of(place, task))
             last = entries[-1].event if entries else None
@@ -80,7 +80,7 @@ def _answer(place: Path, context: Context, request: Request) -> Reply:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def opened(place: Path, task: int) -> Silo:
+def open_silo(place: Path, task: int) -> Silo:
     """A silo with the rows and terms in its folder; all that changes it reads anew each time."""
     terms = Terms.from_json(json.loads((place / TERMS).read_text(encoding="utf-8")))
     folder = folder_of(place, task)

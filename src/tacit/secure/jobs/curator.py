@@ -71,10 +71,8 @@ class SealedSum:
         """For the ledger."""
         job, grid = self.__job, self.__grid
         total = job.noise / grid.steps * math.sqrt(job.servers)
-        return {
-            "servers": job.servers, "bits": grid.bits, "grid": 1 / grid.steps,
-            "noise_total": total, "bound": BOUND, **self.__named,
-        }  # fmt: skip
+        sizes = {"servers": job.servers, "bits": grid.bits, "grid": 1 / grid.steps}
+        return {**sizes, "noise_total": total, "bound": BOUND, **self.__named}
 
     @property
     def __named(self) -> dict[str, str]:

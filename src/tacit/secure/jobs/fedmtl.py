@@ -31,7 +31,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.secure.jobs.job import COORDINATOR, DEALER, MOST_NUMBERS, Job, finished, server_name
+from tacit.secure.jobs.job import COORDINATOR, DEALER, MOST_NUMBERS, Job, finish, server_name
 from tacit.secure.net.links import Links, PartyError
 from tacit.secure.protocol.assignment import best_total
 from tacit.secure.protocol.engine import Engine
@@ -76,7 +76,7 @@ class Secret:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class FedMTLAnswer:
     """What a client is answered."""
 
     rows: np.ndarray
@@ -95,7 +95,7 @@ class FedMTLJob(Job):
     columns: int
     heads: int
     slots: int
-    """How many task layers a client uploads: what is more than it has is zeros."""
+    """How many task layers a client uploads; those that it does not have are zeros."""
     length: int
     """Of the longest task layer."""
     shared: Choice = "similar"
@@ -145,16 +145,16 @@ class FedMTLJob(Job):
 
     # The client.
 
-    def take_part(self, links: Links, secret: Secret) -> Generator[None, None, Mixed]:
+    def take_part(self, links: Links, secret: Secret) -> Generator[None, None, FedMTLAnswer]:
         yield from self._uploading(links, secret)
         yield
         return (yield from self._collecting(links))
 
     def upload(self, links: Links, secret: Secret) -> None:
-        finished(self._uploading(links, secret))
+        finish(self._uploading(links, secret))
 
-    def collect(self, links: Links) -> Mixed:
-        return finished(self._collecting(links))
+    def collect(self, links: Links) -> FedMTLAnswer:
+        return finish(self._collecting(links))
 
     def _uploading(self, links: Links, secret: Secret) -> Generator[None, None, None]:
         held = sorted(secret.layers)
@@ -185,16 +185,16 @@ class FedMTLJob(Job):
             links, arrays, lambda piece: fixed.encode(secret.rows[piece]), self._arrays
         )
 
-    def _collecting(self, links: Links) -> Generator[None, None, Mixed]:
+    def _collecting(self, links: Links) -> Generator[None, None, FedMTLAnswer]:
         rows = np.empty(self.columns, self.fixed.real)
         for piece in self._arrays[-1].pieces:
             shape = rows[piece].shape
-            rows[piece] = self._reconstructed(links, "shared layers", shape)
+            rows[piece] = self._reconstruct(links, "shared layers", shape)
             yield
         shape = (self.heads, self.length)
-        return Mixed(rows, self._reconstructed(links, "task layers", shape))
+        return FedMTLAnswer(rows, self._reconstruct(links, "task layers", shape))
 
-    def _reconstructed(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
+    def _reconstruct(self, links: Links, label: str, shape: tuple[int, ...]) -> np.ndarray:
         shares = [
             links.receive(name, label, shape, self.fixed.word) for name in self._route.answering
         ]
@@ -218,7 +218,7 @@ class FedMTLJob(Job):
             try:
                 reports[name] = json.loads(told)
             except (ValueError, RecursionError):
-                raise PartyError(name, "sent a 'report' that is no JSON") from None
+                raise PartyError(name, "sent a 'report' that is not JSON") from None
         return reports
 
     def _compute(self, links: Links) -> Engine:

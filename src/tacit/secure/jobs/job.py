@@ -151,7 +151,7 @@ class Outcome:
     """What each server process says about its part: see `session`."""
 
 
-def finished(steps: Generator[None, None, T]) -> T:
+def finish(steps: Generator[None, None, T]) -> T:
     """What comes of all steps, taken at once."""
     while True:
         try:

@@ -26,7 +26,7 @@ class Allowed:
     kind: str
     clients: frozenset[str]
     jobs: int
-    """How many in all; the same one again is no other."""
+    """How many in all; a job that is repeated counts once."""
     noise: float = 0.0
     """Of a sum: the least noise multiplier."""
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class Reports:
             culprit = self.lost[0]
             # What a server was waiting for says more than that the connection is gone.
             for reporter, error in self.errors.items():
-                if reporter != culprit and _blamed(reporter, error) == culprit:
+                if reporter != culprit and _blame(reporter, error) == culprit:
                     return error
             return self.errors[culprit]
         found = [self._follow(reporter) for reporter in self.errors]
@@ -43,7 +43,7 @@ class Reports:
     def _follow(self, reporter: str) -> BaseException:
         """The best of what is said on the way from a report to the party that it leads to."""
         way = [reporter]
-        while (culprit := _blamed(way[-1], self.errors[way[-1]])) in self.errors:
+        while (culprit := _blame(way[-1], self.errors[way[-1]])) in self.errors:
             if culprit in way:  # two blame each other
                 break
             way.append(culprit)
@@ -52,7 +52,7 @@ class Reports:
         return said[-1] if said else self.errors[way[-1]]
 
 
-def _blamed(reporter: str, error: BaseException) -> str:
+def _blame(reporter: str, error: BaseException) -> str:
     return error.party if isinstance(error, PartyError) else reporter
 
 

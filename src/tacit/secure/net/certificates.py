@@ -106,10 +106,10 @@ def _party(
 ) -> bytes:
     # Nobody may take a client's certificate and pose as somebody to connect to.
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * host
-    return b"".join(issued(name, [x509.DNSName(name)], purposes, authority, signer, days))
+    return b"".join(issue(name, [x509.DNSName(name)], purposes, authority, signer, days))
 
 
-def issued(
+def issue(
     name: str,
     addresses: Sequence[x509.GeneralName],
     purposes: Sequence[x509.ObjectIdentifier],
@@ -153,11 +153,10 @@ def _unsigned(
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority, key_cert_sign=authority, crl_sign=authority,
-        content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+    encrypting = dict.fromkeys(("key_encipherment", "data_encipherment", "key_agreement"), False)
+    others = dict.fromkeys(("content_commitment", "encipher_only", "decipher_only"), False)
+    signing = {"key_cert_sign": authority, "crl_sign": authority}
+    return x509.KeyUsage(digital_signature=not authority, **signing, **encrypting, **others)
 
 
 def _name(common: str) -> x509.Name:

@@ -40,7 +40,7 @@ CLOSED, BROKEN_OFF = ENDINGS = "closed the connection", "broke off TLS"
 """How the other side ends a connection, whatever its reason is."""
 
 
-class Channel:
+class Connection:
     """Frames to and from one party. Only one thread at a time may use it."""
 
     def __init__(self, sock: ssl.SSLSocket, peer: str) -> None:
@@ -112,7 +112,7 @@ class Channel:
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise PartyError(self.peer, f"sent a {label!r} that is no JSON object")
+            raise PartyError(self.peer, f"sent a {label!r} that is not a JSON object")
         return content
 
     def cut(self) -> None:
@@ -138,7 +138,7 @@ class Channel:
         magic, job, number, label_length, length = HEADER.unpack(head)
         expected = f"where {label!r} was expected"
         if magic != MAGIC:
-            raise PartyError(self.peer, f"sent bytes that are no message {expected}")
+            raise PartyError(self.peer, f"sent bytes that are not a message {expected}")
         if job != self.job:
             raise PartyError(self.peer, f"sent a message of another job {expected}")
         if number != self._received:

@@ -26,12 +26,12 @@ from tacit.secure.jobs.job import COORDINATOR, DEALER, Job
 from tacit.secure.jobs.kinds import JOBS, job_from_json
 from tacit.secure.net.addresses import Addresses
 from tacit.secure.net.allowed import Allowed
-from tacit.secure.net.channel import Channel
+from tacit.secure.net.channel import Connection
 from tacit.secure.net.door import Door, Visit, listen
 from tacit.secure.net.links import PATIENCE, PartyError
 from tacit.secure.net.memory import Begun, kept_secret
 from tacit.secure.net.session import Session
-from tacit.secure.net.tls import MOST_GREETING, Identity, Refused
+from tacit.secure.net.tls import MOST_GREETING, Identity, NotAdmitted
 from tacit.words import tame
 
 CLEARING = 1.0
@@ -147,68 +147,68 @@ class Daemon:
 
     def _receive(self, sock: ssl.SSLSocket, host: str, visit: Visit) -> None:
         """One connection, in its own thread; whatever happens stays here."""
-        channel = None
+        connection = None
         keep = False
         leave = functools.partial(self._door.leave, visit)
         try:
-            channel = self._identity.accept(sock, self.patience)
-            channel.on_close = leave
-            if not self._door.know(sock, channel.peer):
-                raise Refused(f"{channel.peer} has too many connections, or was too slow")
-            hello = channel.read_json("hello", self.patience, MOST_GREETING)
+            connection = self._identity.accept(sock, self.patience)
+            connection.on_close = leave
+            if not self._door.know(sock, connection.peer):
+                raise NotAdmitted(f"{connection.peer} has too many connections, or was too slow")
+            hello = connection.read_json("hello", self.patience, MOST_GREETING)
             if hello.get("role") == "job":
-                self._coordinate(channel)
+                self._coordinate(connection)
             else:
-                self._admit(channel, hello)
+                self._admit(connection, hello)
                 keep = True
-        except Refused as refused:
+        except NotAdmitted as refused:
             self._seldom(f"refused {host}: {refused}")
-            if channel is not None:
+            if connection is not None:
                 with contextlib.suppress(PartyError):
-                    channel.write_json("welcome", {"refused": str(refused)}, self.patience)
+                    connection.write_json("welcome", {"refused": str(refused)}, self.patience)
         except PartyError as error:
             self._seldom(f"ended the connection with {host}: {error.party} {error.what}")
         except Exception as error:
             self._seldom(f"ended the connection with {host}: {type(error).__name__}: {error}")
         finally:
-            if channel is None:
+            if connection is None:
                 leave()
             elif not keep:
-                channel.close()
+                connection.close()
 
-    def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
+    def _admit(self, connection: Connection, hello: dict[str, Any]) -> None:
         with self._changed:
             session = self._session
         if session is None or session.job.digest != hello.get("job"):
-            raise Refused(
-                f"{channel.peer} asks for a job that is not open here: it is over, or the "
+            raise NotAdmitted(
+                f"{connection.peer} asks for a job that is not open here: it is over, or the "
                 "coordinator told this server of another one"
             )
-        session.admit(channel)
+        session.admit(connection)
 
-    def _coordinate(self, channel: Channel) -> None:
+    def _coordinate(self, connection: Connection) -> None:
         """A connection that brings a job."""
-        if channel.peer != COORDINATOR:
-            raise Refused(f"{channel.peer} may not start jobs, only the coordinator may")
-        channel.write_json("welcome", {}, self.patience)
-        described = channel.read_json("job", self.patience)
+        if connection.peer != COORDINATOR:
+            raise NotAdmitted(f"{connection.peer} may not start jobs, only the coordinator may")
+        connection.write_json("welcome", {}, self.patience)
+        described = connection.read_json("job", self.patience)
         try:
             session = self._open(job_from_json(described, self._registry))
         except TacitError as refused:
             self._of_jobs(f"refused a job: {refused}")
-            channel.write_json("answer", {"refused": str(refused)}, self.patience)
+            connection.write_json("answer", {"refused": str(refused)}, self.patience)
             return
         try:
-            channel.write_json("answer", {}, self.patience)
-            channel.read_json("start", self.patience)
-            end = self._attend(channel, session)
+            connection.write_json("answer", {}, self.patience)
+            connection.read_json("start", self.patience)
+            end = self._attend(connection, session)
         finally:
             session.cut()
             with self._changed:
                 self._session = None
                 self._changed.notify_all()
         # Only now: the coordinator may send its next job at once.
-        channel.write_json("state", end, self.patience)
+        connection.write_json("state", end, self.patience)
 
     def _open(self, job: Job) -> Session:
         """From here on parties can connect for this job."""
@@ -241,7 +241,7 @@ class Daemon:
         if self._allowed is not None or not job.repeatable:
             self._begun.add(job.digest)
 
-    def _attend(self, channel: Channel, session: Session) -> dict[str, Any]:
+    def _attend(self, connection: Connection, session: Session) -> dict[str, Any]:
         """Let the job work in a thread; tell the coordinator that it does, and notice if it left.
 
         This connection has no other reader or writer, whatever the job sends meanwhile.
@@ -255,7 +255,7 @@ class Daemon:
 
         with ended, selectors.DefaultSelector() as selector:
             selector.register(ended, selectors.EVENT_READ)
-            selector.register(channel.sock, selectors.EVENT_READ)
+            selector.register(connection.sock, selectors.EVENT_READ)
             threading.Thread(target=work, daemon=True).start()
             while True:
                 beat = min(BEAT, self.patience / 4)
@@ -265,7 +265,7 @@ class Daemon:
                 if ready:
                     self._of_jobs(f"{session}: given up by the coordinator")
                     raise PartyError(COORDINATOR, "left its job")
-                channel.write_json("state", {"state": "working"}, self.patience)
+                connection.write_json("state", {"state": "working"}, self.patience)
         end = ends[0]
         if end["state"] == "done":
             self._log(f"{session}: done in {end['seconds']:.2f} s")

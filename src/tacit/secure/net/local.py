@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 
 from tacit.errors import TacitError
 from tacit.secure.jobs.job import DEALER
@@ -39,7 +39,7 @@ class LocalServers:
         ports = free_ports(servers + dealer)
         local = [f"127.0.0.1:{port}" for port in ports]
         self.addresses = Addresses(tuple(local[:servers]), local[servers] if dealer else None)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Popen[bytes]] = {}
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> LocalServers:
@@ -83,10 +83,8 @@ class LocalServers:
         options += ["--dealer", peers.dealer] if peers.dealer else []
         options += ["--certificates", str(self.folder), "--patience", str(self._patience)]
         with (self.folder / f"{name}.log").open("wb") as log:
-            self.processes[name] = subprocess.Popen(
-                [*self._command, *options],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+            command = [*self._command, *options]
+            self.processes[name] = Popen(command, stdin=DEVNULL, stdout=log, stderr=STDOUT)
 
     def _wait_for(self, name: str) -> None:
         until = time.monotonic() + STARTING
@@ -101,7 +99,7 @@ class LocalServers:
             process.terminate()
         until = time.monotonic() + 2
         for name, process in self.processes.items():
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
             self._kill(name)
 

@@ -1,4 +1,4 @@
-"""What a process of our own may set for itself, and a library must not.
+"""Settings of the whole process: a server makes them for itself, a library must not.
 
 Together these are worth half of a server's time, and change nothing that it computes.
 """
@@ -17,8 +17,8 @@ LARGEST = 32 << 20
 """The most that M_MMAP_THRESHOLD takes."""
 
 
-def of_our_own() -> None:
-    """Call it once, before anything of `kernels` is imported."""
+def speed_up_process() -> None:
+    """Call this once, before anything of `kernels` is imported."""
     sys.setswitchinterval(SWITCH)
     _keep_memory()
     _prefer_wide_vectors()

@@ -14,14 +14,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import TacitError
-from tacit.secure.jobs.job import COORDINATOR, Job, Outcome, finished
+from tacit.secure.jobs.job import COORDINATOR, Job, Outcome, finish
 from tacit.secure.net.addresses import Addresses
 from tacit.secure.net.blame import Reports
-from tacit.secure.net.channel import Channel
+from tacit.secure.net.channel import Connection
 from tacit.secure.net.links import PATIENCE, PartyError
 from tacit.secure.net.tls import Identity, TlsLinks
 from tacit.words import quoted, shortened
@@ -67,22 +68,22 @@ class Remote:
 
 
 @contextlib.contextmanager
-def _linked(
-    job: Job, name: str, connect: Callable[[str], Channel], patience: float | None
+def _link(
+    job: Job, name: str, connect: Callable[[str], Connection], patience: float | None
 ) -> Iterator[TlsLinks]:
     """A party's links to all servers of a job."""
-    channels = {}
+    connections = {}
     for server in job.names:
-        channels[server] = connect(server)
-        channels[server].job = job.tag
-    links = TlsLinks(name, channels, channels, patience=patience)
+        connections[server] = connect(server)
+        connections[server].job = job.tag
+    links = TlsLinks(name, connections, connections, patience=patience)
     try:
         yield links
     except PartyError:
         raise  # servers may still find out who it was, if they are not disturbed
     except BaseException:
-        for channel in channels.values():
-            channel.cut()  # servers that wait for this party notice at once
+        for connection in connections.values():
+            connection.cut()  # servers that wait for this party notice at once
         raise
 
 
@@ -91,18 +92,18 @@ def take_part(
 ) -> Any:
     """One client's whole part, in a process of its own; returns what it is answered."""
     hello = {"role": "link", "job": job.digest}
-    channels: list[Channel] = []
+    connections: list[Connection] = []
 
-    def connect(server: str) -> Channel:
-        channels.append(identity.connect(addresses.of(server), server, hello, patience))
-        return channels[-1]
+    def connect(server: str) -> Connection:
+        connections.append(identity.connect(addresses.of(server), server, hello, patience))
+        return connections[-1]
 
     try:
-        with _linked(job, identity.name, connect, patience) as links:
-            return finished(job.take_part(links, secret))
+        with _link(job, identity.name, connect, patience) as links:
+            return finish(job.take_part(links, secret))
     finally:
-        for channel in channels:
-            channel.close()
+        for connection in connections:
+            connection.close()
 
 
 def _statistics(name: str, heard: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class _Round:
     ) -> None:
         self.job, self.patience = job, patience
         self._addresses, self._identities = addresses, identities
-        self._channels: list[Channel] = []
+        self._connections: list[Connection] = []
         self._threads: list[threading.Thread] = []
         self._running: set[str] = set()
         """Servers that have not reported an end, and `clients`' and coordinator's own threads."""
@@ -147,12 +148,12 @@ class _Round:
         """Nothing of a round stays behind, however it ended."""
         with self._changed:
             self._ended = True
-            for channel in self._channels:
-                channel.cut()
+            for connection in self._connections:
+                connection.cut()
         for thread in self._threads:
             thread.join()
-        for channel in self._channels:
-            channel.close()
+        for connection in self._connections:
+            connection.close()
 
     def run(
         self,
@@ -182,22 +183,22 @@ class _Round:
     def _start_servers(self) -> None:
         """Start the job everywhere, or nowhere."""
         controls = {name: self._connect(COORDINATOR, name, "job") for name in self.job.names}
-        for channel in controls.values():
-            channel.write_json("job", self.job.to_json(), self.patience)
-        for name, channel in controls.items():
-            answer = channel.read_json("answer", self.patience)
+        for connection in controls.values():
+            connection.write_json("job", self.job.to_json(), self.patience)
+        for name, connection in controls.items():
+            answer = connection.read_json("answer", self.patience)
             if "refused" in answer:
                 raise PartyError(name, f"refused the job: {quoted(answer['refused'])}")
-        for channel in controls.values():
-            channel.write_json("start", {}, self.patience)
-        for name, channel in controls.items():
-            self._in_thread(name, lambda name=name, channel=channel: self._follow(name, channel))
+        for connection in controls.values():
+            connection.write_json("start", {}, self.patience)
+        for name, connection in controls.items():
+            self._in_thread(name, partial(self._follow, name, connection))
 
-    def _follow(self, name: str, channel: Channel) -> None:
+    def _follow(self, name: str, connection: Connection) -> None:
         """Listen to a server until it reports its end."""
         while True:
             try:
-                heard = channel.read_json("state", self.patience)
+                heard = connection.read_json("state", self.patience)
             except PartyError as error:
                 with self._changed:
                     self._reports.add(name, error, lost=True)
@@ -239,20 +240,20 @@ class _Round:
     @contextlib.contextmanager
     def _links(self, name: str) -> Iterator[TlsLinks]:
         # Without patience: silent servers are noticed by `_follow`, which ends all connections.
-        with _linked(
+        with _link(
             self.job, name, lambda server: self._connect(name, server, "link"), patience=None
         ) as links:
             yield links
 
-    def _connect(self, name: str, server: str, role: str) -> Channel:
+    def _connect(self, name: str, server: str, role: str) -> Connection:
         hello = {"role": role, "job": self.job.digest}
         address = self._addresses.of(server)
-        channel = self._identities[name].connect(address, server, hello, self.patience)
+        connection = self._identities[name].connect(address, server, hello, self.patience)
         with self._changed:
-            self._channels.append(channel)
+            self._connections.append(connection)
             if self._ended:
-                channel.cut()
-        return channel
+                connection.cut()
+        return connection
 
     def _in_thread(self, name: str, work: Callable[[], Any]) -> None:
         def run() -> None:

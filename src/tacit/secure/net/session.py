@@ -12,9 +12,9 @@ from typing import Any
 from tacit.errors import TacitError
 from tacit.secure.jobs.job import COORDINATOR, Job
 from tacit.secure.net.addresses import Addresses
-from tacit.secure.net.channel import Channel
+from tacit.secure.net.channel import Connection
 from tacit.secure.net.links import PartyError
-from tacit.secure.net.tls import Identity, Refused, TlsLinks
+from tacit.secure.net.tls import Identity, NotAdmitted, TlsLinks
 
 
 class Session:
@@ -27,29 +27,29 @@ class Session:
         self._addresses, self._patience = addresses, patience
         self._others = [name for name in job.names if name != identity.name]
         """Servers and dealer: what is sent to them has a connection of its own."""
-        self._incoming: dict[str, Channel] = {}
-        self._outgoing: dict[str, Channel] = {}
+        self._incoming: dict[str, Connection] = {}
+        self._outgoing: dict[str, Connection] = {}
         self._begun = self._ended = False
         self._changed = threading.Condition()
 
     def __str__(self) -> str:
         return f"job {self.job.id[:8]} ({self.job.kind})"
 
-    def admit(self, channel: Channel) -> None:
-        """Take a party's connection, and tell the party; raises `Refused`."""
-        name = channel.peer
+    def admit(self, connection: Connection) -> None:
+        """Take a party's connection, and tell the party; raises `NotAdmitted`."""
+        name = connection.peer
         with self._changed:
             if name not in (*self._others, *self.job.clients, COORDINATOR):
-                raise Refused(f"{name} takes no part in this job")
+                raise NotAdmitted(f"{name} takes no part in this job")
             if name in self._incoming:
-                raise Refused(f"{name} is connected already")
+                raise NotAdmitted(f"{name} is connected already")
             if self._ended:
-                raise Refused("this job has ended")
-            # Nobody else may use the channel before the welcome is out.
-            channel.write_json("welcome", {}, self._patience)
-            channel.job = self.job.tag
-            channel.signs_of_life = name in self._others
-            self._incoming[name] = channel
+                raise NotAdmitted("this job has ended")
+            # Nobody else may use the connection before the welcome is out.
+            connection.write_json("welcome", {}, self._patience)
+            connection.job = self.job.tag
+            connection.signs_of_life = name in self._others
+            self._incoming[name] = connection
             self._changed.notify_all()
 
     def work(self) -> dict[str, Any]:
@@ -79,24 +79,23 @@ class Session:
         """Make whoever waits for a message notice that the job is over."""
         with self._changed:
             self._ended = True
-            for channel in (*self._incoming.values(), *self._outgoing.values()):
-                channel.cut()
+            for connection in (*self._incoming.values(), *self._outgoing.values()):
+                connection.cut()
             self._changed.notify_all()
         if not self._begun:
             self._close()
 
     def _close(self) -> None:
-        for channel in (*self._incoming.values(), *self._outgoing.values()):
-            channel.close()
+        for connection in (*self._incoming.values(), *self._outgoing.values()):
+            connection.close()
 
     def _work(self) -> TlsLinks:
         self._connect()
         self._wait_for_all()
         both_ways = {name: self._incoming[name] for name in (*self.job.clients, COORDINATOR)}
-        links = TlsLinks(
-            self._identity.name, self._outgoing | both_ways, self._incoming, self._patience,
-            through_threads=self._others,
-        )  # fmt: skip
+        connections = self._outgoing | both_ways, self._incoming
+        name, servers = self._identity.name, self._others
+        links = TlsLinks(name, *connections, self._patience, through_threads=servers)
         links.secret = self._secret
         try:
             self.job.work(links)
@@ -109,12 +108,12 @@ class Session:
         hello = {"role": "link", "job": self.job.digest}
         for name in self._others:
             address = self._addresses.of(name)
-            channel = self._identity.connect(address, name, hello, self._patience)
-            channel.job = self.job.tag
+            connection = self._identity.connect(address, name, hello, self._patience)
+            connection.job = self.job.tag
             with self._changed:
-                self._outgoing[name] = channel
+                self._outgoing[name] = connection
                 if self._ended:
-                    channel.cut()
+                    connection.cut()
 
     def _wait_for_all(self) -> None:
         expected = [*self._others, *self.job.clients, COORDINATOR]

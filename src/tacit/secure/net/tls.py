@@ -21,7 +21,7 @@ from typing import Any
 
 from tacit.checks import host_and_port
 from tacit.errors import TacitError
-from tacit.secure.net.channel import Channel, reason_of
+from tacit.secure.net.channel import Connection, reason_of
 from tacit.secure.net.links import PATIENCE, Links, PartyError
 from tacit.words import quoted
 
@@ -32,7 +32,7 @@ TRYING, PAUSE = 5.0, 0.1
 """Seconds in which one tries to be let in, and between two attempts; see `door`."""
 
 
-class Refused(Exception):
+class NotAdmitted(Exception):
     """Whoever connected is not let in; says why."""
 
 
@@ -48,23 +48,23 @@ class Identity:
 
     def connect(
         self, address: str, peer: str, hello: dict[str, Any], patience: float = PATIENCE
-    ) -> Channel:
+    ) -> Connection:
         """A connection to this party, which has to let us in."""
         until = time.monotonic() + min(patience, TRYING)
         while (sock := self._reach(address, peer, patience)) is None:
             if time.monotonic() > until:
                 raise PartyError(peer, f"did not begin TLS at {address}")
             time.sleep(PAUSE)
-        channel = Channel(sock, peer)
+        connection = Connection(sock, peer)
         try:
-            found = certified_name(channel.sock)
+            found = certified_name(connection.sock)
             if found != peer:
                 raise PartyError(peer, f"is not at {address}, but {found}: check the addresses")
-            self._greet(channel, hello, patience)
+            self._greet(connection, hello, patience)
         except BaseException:
-            channel.close()
+            connection.close()
             raise
-        return channel
+        return connection
 
     def _reach(self, address: str, peer: str, patience: float) -> ssl.SSLSocket | None:
         """TLS with whoever is there; None if it hung up, as it does now and then in a crowd."""
@@ -74,9 +74,9 @@ class Identity:
             reason = error.strerror or "no answer"
             raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
         try:
-            sock = _prepared(self._outgoing, plain)
+            sock = _prepare(self._outgoing, plain)
             _shake_hands(sock)
-        except Refused as refused:
+        except NotAdmitted as refused:
             raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
         except ConnectionError:
             return None
@@ -84,31 +84,31 @@ class Identity:
             raise PartyError(peer, f"did not begin TLS at {address}") from None
         return sock
 
-    def _greet(self, channel: Channel, hello: dict[str, Any], patience: float) -> None:
+    def _greet(self, connection: Connection, hello: dict[str, Any], patience: float) -> None:
         try:
-            channel.write_json("hello", hello, patience)
-            answer = channel.read_json("welcome", patience, MOST_GREETING)
+            connection.write_json("hello", hello, patience)
+            answer = connection.read_json("welcome", patience, MOST_GREETING)
         except PartyError as error:
             # In TLS 1.3 one learns only here that the other side did not like our certificate.
             what = f"did not let {self.name} in (it {error.what})"
-            raise PartyError(channel.peer, what) from None
+            raise PartyError(connection.peer, what) from None
         if "refused" in answer:
-            raise PartyError(channel.peer, f"refused {self.name}: {quoted(answer['refused'])}")
+            raise PartyError(connection.peer, f"refused {self.name}: {quoted(answer['refused'])}")
 
     def begin(self, plain: socket.socket) -> ssl.SSLSocket:
         """What `accept` takes: TLS will be spoken here; nothing is sent or waited for yet."""
-        return _prepared(self._incoming, plain)
+        return _prepare(self._incoming, plain)
 
-    def accept(self, sock: ssl.SSLSocket, patience: float) -> Channel:
-        """The other side of `connect`, up to the greeting; raises `Refused`."""
+    def accept(self, sock: ssl.SSLSocket, patience: float) -> Connection:
+        """The other side of `connect`, up to the greeting; raises `NotAdmitted`."""
         sock.settimeout(patience)  # Python's limit for the whole handshake
         try:
             _shake_hands(sock)
         except TimeoutError:
-            raise Refused(f"it did not begin TLS within {patience:g} s") from None
+            raise NotAdmitted(f"it did not begin TLS within {patience:g} s") from None
         except OSError:
-            raise Refused("it left before TLS began") from None
-        return Channel(sock, certified_name(sock))
+            raise NotAdmitted("it left before TLS began") from None
+        return Connection(sock, certified_name(sock))
 
 
 def _context(protocol: int, folder: Path, name: str) -> ssl.SSLContext:
@@ -130,7 +130,7 @@ def _context(protocol: int, folder: Path, name: str) -> ssl.SSLContext:
     return context
 
 
-def _prepared(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
+def _prepare(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
     """TLS on top of this connection, before the handshake; closed if that fails."""
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -149,17 +149,17 @@ def _shake_hands(sock: ssl.SSLSocket) -> None:
         sock.close()
         reason = error.verify_message
         if "expired" in reason:
-            raise Refused("its certificate has expired") from None
+            raise NotAdmitted("its certificate has expired") from None
         if "purpose" in reason:
-            raise Refused("its certificate is that of a client") from None
+            raise NotAdmitted("its certificate is that of a client") from None
         sentence = f"its certificate was not signed by this consortium's authority ({reason})"
-        raise Refused(sentence) from None
+        raise NotAdmitted(sentence) from None
     except ssl.SSLEOFError:
         sock.close()
         raise ConnectionResetError from None
     except ssl.SSLError as error:
         sock.close()
-        raise Refused(f"it does not speak TLS as it should ({reason_of(error)})") from None
+        raise NotAdmitted(f"it does not speak TLS as it should ({reason_of(error)})") from None
     except BaseException:
         sock.close()
         raise
@@ -174,9 +174,9 @@ def certified_name(sock: ssl.SSLSocket) -> str:
 class Sender:
     """Sends to one server in a thread, so that two servers can send to each other at once."""
 
-    def __init__(self, channel: Channel, beat: float, lives: Callable[[], bool]) -> None:
+    def __init__(self, connection: Connection, beat: float, lives: Callable[[], bool]) -> None:
         """Every `beat` seconds in which there is nothing to send, says so if somebody `lives`."""
-        self._channel, self._beat, self._lives = channel, beat, lives
+        self._connection, self._beat, self._lives = connection, beat, lives
         self._queue: deque[tuple[str, memoryview]] = deque()
         self._waiting = 0
         self._failed: PartyError | None = None
@@ -205,7 +205,7 @@ class Sender:
                 raise self._failed
 
     def end(self) -> None:
-        """Drop what was not sent; the channel must have been flushed or cut before."""
+        """Drop what was not sent; the connection must have been flushed or cut before."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -220,11 +220,11 @@ class Sender:
                 label, raw = self._queue[0] if self._queue else (None, memoryview(b""))
             try:
                 if label is not None:
-                    self._channel.write(label, raw, None)
+                    self._connection.write(label, raw, None)
                 elif self._lives():
                     # Whoever needs nothing more may be gone; if it is missed, a message will tell.
                     with contextlib.suppress(PartyError):
-                        self._channel.write_sign_of_life()
+                        self._connection.write_sign_of_life()
             except PartyError as error:
                 with self._changed:
                     self._failed = error
@@ -244,8 +244,8 @@ class TlsLinks(Links):
     def __init__(
         self,
         name: str,
-        outgoing: Mapping[str, Channel],
-        incoming: Mapping[str, Channel],
+        outgoing: Mapping[str, Connection],
+        incoming: Mapping[str, Connection],
         patience: float | None = PATIENCE,
         through_threads: Collection[str] = (),
     ) -> None:
@@ -264,12 +264,12 @@ class TlsLinks(Links):
 
     def close(self) -> None:
         """End all connections."""
-        channels = {*self._outgoing.values(), *self._incoming.values()}
+        connections = {*self._outgoing.values(), *self._incoming.values()}
         for to, sender in self._senders.items():
             self._outgoing[to].cut()
             sender.end()
-        for channel in channels:
-            channel.close()
+        for connection in connections:
+            connection.close()
 
     def _put(self, to: str, label: str, raw: memoryview) -> None:
         if to in self._senders:

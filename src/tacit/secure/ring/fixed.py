@@ -44,13 +44,13 @@ class Fixed:
 
     @property
     def error(self) -> float:
-        """How far a number is at most from what it is written as."""
+        """The largest distance between a number and its encoding."""
         return 2.0 ** -(self.fraction + 1)
 
     def check(self, values: np.ndarray, what: str) -> None:
         """Refuse numbers that do not fit, before anything is sent."""
         largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
-        if not largest < self.range * (1 - MARGIN):  # no number is not below it either
+        if not largest < self.range * (1 - MARGIN):  # also refuses NaN
             raise TacitError(
                 f"{what} is {largest:.3g}, but shares of {self.bits} bits hold numbers below "
                 f"{self.range:g}: {self._remedy()}"

@@ -1,0 +1,166 @@
+"""What everybody knows about a run before it begins: its stages, and what is computed in each.
+
+A simulation, a coordinator and every silo make the same course from the same settings. No rows are
+needed for it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from tacit.data.federation import Federation
+from tacit.engine.rehearse import activations, blank_rows, first_board, heads_of
+from tacit.engine.votes import Votes
+from tacit.errors import TacitError
+from tacit.local.batches import Batches
+from tacit.local.dropout import own_chance
+from tacit.local.flat import FlatModel
+from tacit.local.together import Together, fixed
+from tacit.methods.base import Board, Method, RelatedMethod, State
+from tacit.methods.server import Server
+from tacit.privacy.channel import Channel
+from tacit.randomness import Randomness
+
+TRACED_GRADIENTS = 64
+"""A client step with more gradients takes long anyway, and tracing it would take longer; one that
+needs none is a few large operations."""
+TRACED_SIZE = 1 << 19
+"""Larger models spend their time in their operations, not between them."""
+Public = tuple[dict[str, Tensor], Any, Any]
+"""The billboard as tensors, in the order of `Board`'s fields."""
+
+
+class Course:
+    """A method's rounds: what a task computes in each stage, from which billboard."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        method: Method,
+        model: FlatModel,
+        channel: Channel,
+        rounds: int,
+        randomness: Randomness,
+        device: torch.device,
+        server: Server,
+        *,
+        trace: bool = True,
+    ) -> None:
+        self.method, self.model, self.channel, self.length = method, model, channel, rounds
+        self.randomness, self.device, self.server = randomness, device, server
+        self.names, self.heads = federation.names, federation.heads
+        self.votes = votes = Votes.of(method, federation)
+        relation = channel.relation
+        self.places = model.start.new_zeros((len(federation), 0))
+        if relation is not None:
+            self.places = relation.places
+        self.holds, self.per_holder = heads_of(federation, method, model, device)
+        start = server.start(first_board(method, model, relation))
+        self.start = Board(start | votes.blank(model.start))
+        self.activations = activations(model, federation, method, device)
+        left = votes.rounds_after(rounds)
+        self.stages = (*votes.stages, *method.stages(federation.kind, left))
+        # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
+        self.one_task = not trace
+        traced = trace and 0 < method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
+        self.clients: dict[str, Together] = {}
+        self.sizes: dict[str, int] = {}
+        for stage in dict.fromkeys(self.stages):
+            together = Together(
+                partial(self._client, stage), trace=traced, single=method.channel != "billboard"
+            )
+            if traced:  # for further runs with this model; it holds on to this one
+                together = model.traced.setdefault(("client", method, votes, stage), together)
+            self.clients[stage] = together
+            self.sizes[stage] = self._contribution(federation, stage)
+
+        def first(public: Public, place: Tensor) -> State:
+            return method.state(model, self.read(Board(*public), place))
+
+        # What a new task starts from is fixed before any rows are seen.
+        state = fixed(first, self.public(self.start), self.places[0])
+        # Without a relation all newcomers are alike, and one state serves them all.
+        self._fresh = state if relation is None else vmap(state, in_dims=(None, 0))
+
+    def stage_at(self, round: int) -> str:
+        """What this round is for; after the last round it is over, and nothing new begins."""
+        return self.stages[min(round, len(self.stages) - 1)]
+
+    def votes_at(self, round: int) -> bool:
+        """Whether tasks vote for common units in this round."""
+        return self.stage_at(round) in self.votes.stages
+
+    def size_at(self, round: int) -> int:
+        """The length of a contribution in this round."""
+        return self.sizes[self.stage_at(round)]
+
+    @property
+    def contribution_size(self) -> int:
+        """The length of the longest contribution."""
+        return max(self.sizes.values())
+
+    def skip_tracing(self) -> None:
+        """Run client steps as they are: in a few rounds, tracing takes longer than it saves."""
+        for client in self.clients.values():
+            client.traces = False
+
+    def public(self, board: Board) -> Public:
+        """The billboard with its round and its noise."""
+        noise = torch.tensor(self.channel.noise_at(min(board.round, self.length - 1)))
+        round = torch.tensor(board.round)
+        return board.tensors, round.to(self.device), noise.to(self.device)
+
+    def read(self, board: Board, place: Tensor) -> Board:
+        """The billboard as the task in this place reads it."""
+        return self.method.read(board, place) if isinstance(self.method, RelatedMethod) else board
+
+    def newcomers(self, public: Public, places: Tensor) -> State:
+        """What tasks in these places start from."""
+        return self._fresh(public, places if self.channel.relation is not None else places[0])
+
+    def _contribution(self, federation: Federation, stage: str) -> int:
+        """Try the client step of a stage on blank rows; the length of a contribution."""
+        method, device = self.method, self.device
+        few, y = blank_rows(federation, device)
+        place, holds = self.places[:1].expand(2, -1), self.holds[:1].expand(2, -1)
+        fresh = method.state(self.model, self.read(self.start, self.places[0]))
+        blank = Batches(
+            few.expand(2, method.steps, 2, *few.shape[1:]),
+            y.expand(2, method.steps, *y.shape).clone(),
+            torch.full((2, method.steps, 2), 0.5, device=device),
+        )
+        if stage in self.votes.stages:
+            nobody = torch.zeros(2, dtype=torch.int64, device=device)
+            blank = self.votes.known(federation, nobody)
+        stacked = {name: value.expand(2, *value.shape) for name, value in fresh.items()}
+        public, keys = self.public(self.start), torch.zeros_like(federation.keys[:1])
+        states, sent = self.clients[stage].rehearse(
+            public, (stacked, blank, place, holds, keys.expand(2))
+        )
+        if {k: v.shape[1:] for k, v in states.items()} != {k: v.shape for k, v in fresh.items()}:
+            raise TacitError(
+                f"{type(method).__name__}.client returns a state of another shape than `state`"
+            )
+        if sent.ndim != 2:
+            raise TacitError(f"{type(method).__name__}.client must contribute one flat vector")
+        return sent.shape[1]
+
+    def _client(
+        self, stage: str, public: Public, own: tuple[State, Batches, Tensor, Tensor, Tensor]
+    ) -> tuple[State, Tensor]:
+        """What runs for one task: it is handed the billboard, its own state, its own rows."""
+        state, batches, place, holds, key = own
+        if stage in self.votes.stages:
+            return state, self.votes.cast(Board(*public, stage), batches.x[0])
+        board = self.read(Board(*public, stage), place)
+        with own_chance(key):
+            state, sent = self.method.client(self.model, board, state, batches)
+        if self.per_holder is not None and len(sent) == self.model.size:
+            # About heads that it does not work on, a task has nothing to say.
+            sent = sent * self.model.spread(sent.new_ones(()), holds)
+        return state, sent

@@ -1,0 +1,268 @@
+"""Tasks at work: their client steps in chunks that fit memory, their states, their own measuring.
+
+A method's `client` runs for one task; `torch.func.vmap` runs it for a chunk of them. Per round the
+work and the memory grow with the cohort, not with the number of tasks. A silo has one task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from tacit import metrics
+from tacit.data.federation import Federation, Part, Rows
+from tacit.engine import evaluate
+from tacit.engine.alone import trained_alone
+from tacit.engine.course import Course, Public
+from tacit.engine.rounds import Sent
+from tacit.engine.store import Store
+from tacit.local.batches import Batches, all_rows, draw
+from tacit.local.chunks import SLOTS, Chunk, chunk_bytes, chunks, slots_for, widths_of
+from tacit.local.threads import side_by_side, threads_for
+from tacit.local.together import Together
+from tacit.methods.base import Board, State
+from tacit.randomness import scramble
+
+CURVE_TASKS = 1000
+"""The learning curve is drawn from at most so many tasks: looking must not cost more than doing."""
+CHUNK_COSTS = 1 << 17
+"""A chunk costs as much as so many numbers, whatever it holds: every operation takes its time."""
+
+
+class Tasks:
+    """All tasks whose rows are here, with their states and the billboard that they last read."""
+
+    def __init__(self, course: Course, federation: Federation, store: Store) -> None:
+        self.course, self.store = course, store
+        self.federation = course.votes.before(federation)
+        self.method, self.model = course.method, course.model
+        self.device, self.randomness = course.device, course.randomness
+        self.board = course.start
+        self.diverged = torch.zeros(len(federation), dtype=torch.bool, device=self.device)
+        """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
+        self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
+        self._at_most = 1 if course.one_task else None
+        solves = self.device.type == "cpu" and not self.method.gradients
+        self._abreast = torch.get_num_threads() if solves else 1
+
+    def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
+        """Have the cohort train; their states count once the round is settled."""
+        for chunk, states, sent in self.trained(board, self.course.public(board), cohort):
+            yield Sent(chunk.filled, sent, len(chunk.tasks))
+            self.store.put(chunk.tasks, states)
+
+    def read(self, board: Board) -> None:
+        """Everybody reads the billboard; rows are in common units as soon as those are on it."""
+        self.board = board
+        if not self.course.votes_at(board.round):
+            self.federation = self.course.votes.applied(self.federation, board)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the states."""
+        return {"diverged": self.diverged.nonzero().squeeze(1).tolist()}
+
+    def remember(self, notes: dict[str, Any]) -> None:
+        """Take back what `notes` were."""
+        self.diverged[notes["diverged"]] = True
+
+    def look(self) -> dict[str, Any]:
+        """One point of the learning curve, on validation rows (training rows if there are none)."""
+        part: Part = "validation" if len(self.federation.validation.y) else "train"
+        tasks = None
+        if len(self.federation) > CURVE_TASKS:
+            step = len(self.federation) / CURVE_TASKS
+            tasks = (torch.arange(CURVE_TASKS, device=self.device) * step).long()
+        overall = self.measure(part, tasks).overall
+        score = metrics.main_score(self.federation.kind, self.federation.heads)[0]
+        return {"loss": overall["loss"], score: overall[score]}
+
+    def trained(
+        self, board: Board, public: Public, cohort: Tensor
+    ) -> Iterator[tuple[Chunk, State, Tensor]]:
+        """The client steps of a cohort: chunks, their tasks' states, and what is sent.
+
+        What fills a chunk is still among what is sent: it is bounded with the others, in the shape
+        that every chunk has, and left out of the sum.
+        """
+        method, train, keys = self.method, self.federation.train, self.federation.keys
+        shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
+        course, voting = self.course, self.course.votes_at(board.round)
+        clients = course.clients[course.stage_at(board.round)]
+
+        def step(chunk: Chunk) -> tuple[Chunk, State, Tensor]:
+            some = chunk.filled
+            with threads_for(self.in_flight(chunk), len(some)):
+                if voting:
+                    batches = course.votes.known(self.federation, some)
+                elif method.rows is None:
+                    batches = all_rows(train, some, chunk.width, method.steps)
+                else:
+                    own = scramble(shuffle, keys[some])
+                    batches = draw(train, some, method.steps, method.rows, own)
+                places, holds = course.places[some], course.holds[some]
+                own = scramble(chance, keys[some])
+                states = self.store.take(some, course.newcomers(public, places))
+                after, sent = clients(public, (states, batches, places, holds, own))
+                after, sent = self._sound(chunk, states, after, sent)
+                return chunk, _first(chunk, after), sent
+
+        each = self.chunks(cohort, train, 1 if voting else method.rows)
+        yield from side_by_side(step, each, self._abreast)
+
+    def _sound(
+        self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
+    ) -> tuple[State, Tensor]:
+        """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
+        values = [*after.values(), *(() if sent is None else (sent,))]
+        sound = torch.stack([value.isfinite().all(dim=1) for value in values]).all(dim=0)
+        self.diverged[chunk.filled] |= ~sound
+        sound = sound.unsqueeze(1)
+        kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
+        return kept, torch.where(sound, values[-1], torch.nan)
+
+    def finish(self) -> bool:
+        """Every task's own last step, if the method has one, and a model for those that need it."""
+        if self.method.settles:
+            self.settle()
+        self.rescue()
+        return self.method.settles
+
+    def settle(self) -> None:
+        """Every task's own step after the last round: nothing leaves it any more."""
+        everyone = torch.arange(len(self.federation), device=self.device)
+        for tasks, states in self.settled(self.course.public(self.shown), everyone):
+            self.store.put(tasks, states)
+
+    def settled(self, public: Public, tasks: Tensor) -> Iterator[tuple[Tensor, State]]:
+        """The states of these tasks after their own step with the last billboard."""
+        settle: Together = self.model.traced.setdefault(
+            ("settle", self.method), Together(self._settled, trace=False)
+        )
+        course, train = self.course, self.federation.train
+
+        def step(chunk: Chunk) -> tuple[Tensor, State]:
+            some, places = chunk.filled, course.places[chunk.filled]
+            with threads_for(self.in_flight(chunk), len(some)):
+                before = self.store.take(some, course.newcomers(public, places))
+                after = settle(public, (before, all_rows(train, some, chunk.width), places))
+                return chunk.tasks, _first(chunk, self._sound(chunk, before, after)[0])
+
+        yield from side_by_side(step, self.chunks(tasks, train, None), self._abreast)
+
+    def _settled(self, public: Public, own: tuple[State, Batches, Tensor]) -> State:
+        state, batches, place = own
+        board = self.course.read(Board(*public), place)
+        return self.method.settle(self.model, board, state, batches)
+
+    def rescue(self) -> None:
+        """Tasks that could not be trained end with the best model that they find alone."""
+        tasks = self.diverged.nonzero().squeeze(1)
+        if len(tasks) and not self.method.personal_is_public:
+            place = torch.full_like(self.diverged, -1, dtype=torch.int64)
+            place[tasks] = torch.arange(len(tasks), device=self.device)
+            rows = self.federation.train
+            alone = trained_alone(self.model, rows, tasks, self.chunks(tasks, rows, None))
+            self._rescued = (place, *alone)
+
+    def chunks(self, tasks: Tensor, rows: Rows, batch: int | None) -> Iterator[Chunk]:
+        """These tasks in chunks whose shape says nothing about the others (`local.chunks`)."""
+        widths = widths_of(rows.count(tasks)) if batch is None else batch
+        return chunks(tasks, widths, lambda width: self.slots(width, ragged=batch is None))
+
+    def slots(
+        self, width: int, *, ragged: bool, models: int = 1, expected: float | None = None
+    ) -> int:
+        """How many tasks with so many rows are computed at a time.
+
+        `expected` tasks take part (by default as many as the sampler draws), with so many models.
+        """
+        if self._at_most is not None:
+            return self._at_most
+        method, of = self.method, len(self.federation)
+        expected = self.course.channel.sampler.expected(of) if expected is None else expected
+        features = max(1, math.prod(self.federation.input_shape))
+        row = features * method.steps + self.course.activations
+        numbers = models * (width * row + method.workspace(width, self.model.size))
+        limit = chunk_bytes(self.device) // (4 * numbers)
+        if self.method.channel != "billboard" and limit < SLOTS and self.device.type == "cpu":
+            return 1  # see `Together`, `single`: nobody is promised anything
+        return slots_for(expected, of, limit, ragged=ragged, overhead=CHUNK_COSTS // numbers)
+
+    def in_flight(self, chunk: Chunk) -> int:
+        """How many numbers a local step of this chunk has in work."""
+        row = max(1, math.prod(self.federation.input_shape))
+        return len(chunk.filled) * chunk.width * (row + self.course.activations)
+
+    def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and buffers these tasks predict with, stacked."""
+        places = self.course.places[tasks]
+        fresh = self.course.newcomers(self.course.public(self.shown), places)
+        w, buffers = self._models(self.store.take(tasks, fresh), places)
+        if self._rescued is None:
+            return w, buffers
+        place, own_w, own_buffers = self._rescued
+        mine = place[tasks]
+        alone = (mine >= 0).unsqueeze(1)
+        return torch.where(alone, own_w[mine], w), torch.where(alone, own_buffers[mine], buffers)
+
+    def newcomer(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """What the billboard alone gives these tasks: the model of one that never took part."""
+        places = self.course.places[tasks]
+        fresh = self.course.newcomers(self.course.public(self.shown), places)
+        shape = (len(tasks), -1)
+        return self._models({name: value.expand(shape) for name, value in fresh.items()}, places)
+
+    @property
+    def shown(self) -> Board:
+        """The billboard as tasks end with it."""
+        return self.course.server.shown(self.board)
+
+    def _models(self, states: State, places: Tensor) -> tuple[Tensor, Tensor]:
+        board, read = self.shown, self.course.read
+        personal = vmap(lambda s, p: self.method.personal(self.model, read(board, p), s))
+        return personal(states, places), states["buffers"]
+
+    def outputs(
+        self, part: Part, tasks: Tensor, personal: evaluate.Personal | None = None
+    ) -> Tensor:
+        """Raw outputs of every task's own model on its own rows."""
+        rows, models = self.federation.part(part), personal or self.personal
+        return evaluate.outputs(self.model, models, rows, tasks, self.seen_at_once)
+
+    def seen_at_once(self, width: int) -> int:
+        """How many models predict at a time, each on so many rows."""
+        row = math.prod(self.federation.input_shape) + 64 + self.course.activations
+        return chunk_bytes(self.device) // (4 * max(width * row, 3 * self.model.size))
+
+    @property
+    def test_part(self) -> Part:
+        """Where models are measured: test rows, or training rows if there are none."""
+        return "test" if len(self.federation.test.y) else "train"
+
+    def measure(
+        self, part: Part, tasks: Tensor | None = None, personal: evaluate.Personal | None = None
+    ) -> metrics.Metrics:
+        """Scores of the personal models: not covered by the guarantee."""
+        federation = self.federation
+        every = torch.arange(len(federation), device=self.device)
+        chosen = every if tasks is None else tasks
+        rows = federation.part(part)
+        rows = rows if tasks is None else evaluate.select(rows, chosen)
+        scale = federation.target_scale
+        if scale is not None and tasks is not None:
+            index = chosen.to(scale.shift.device)
+            scale = dataclasses.replace(scale, shift=scale.shift[index], scale=scale.scale[index])
+        out = self.outputs(part, chosen, personal)
+        return metrics.evaluate_rows(federation.kind, out, rows, scale, federation.heads)
+
+
+def _first(chunk: Chunk, states: State) -> State:
+    """Without what fills the chunk."""
+    return {name: value[: len(chunk.tasks)] for name, value in states.items()}
