@@ -6,6 +6,7 @@ import tacit
 from tacit.deploy.terms import terms_of
 from tacit.engine.rounds import Billboard, Rounds, Sent
 from tacit.engine.tasks import Tasks
+from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import prepare
 from tacit.experiment.start import model_of
 from tacit.privacy import Everyone
@@ -48,9 +49,9 @@ class Script:
 
 def scripted(federation, folder, **settings) -> tuple[Rounds, Script]:
     """Rounds that are made without the rows of any task."""
-    agreed = {"model": "linear", "rounds": ROUNDS, "cohort": 1.0, "privacy": None, "server": None}
     method = tacit.FedAvg(lr=0.1)
-    elsewhere = terms_of(federation, method, seed=0, **agreed).federation()
+    plan = Plan(method=method, rounds=ROUNDS, cohort=1.0, seed=0)
+    elsewhere = terms_of(federation, plan).federation()
     assert not any(len(elsewhere.part(part).y) for part in ("train", "validation", "test"))
     model, made = model_of("linear", elsewhere, 0), []
 
