@@ -97,8 +97,8 @@ def run_demo(out: Path, *, as_json: bool = False) -> None:
     federation, words = demo_data()
     screen = Console(stderr=as_json)
     screen.print(f"[bold]{words}[/bold]")
-    words = TextColumn("{task.description}")
-    columns = words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    what = TextColumn("{task.description}")
+    columns = what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     results: dict[tuple[Line, int], dict[str, Any]] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task("training", total=len(LINES) * len(SEEDS) + 1)
