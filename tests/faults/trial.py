@@ -14,6 +14,7 @@ import json
 import signal
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Trial:
+class Trial(ABC):
     """One schedule; `party` is whoever releases."""
 
     folder: Path
@@ -67,13 +68,13 @@ class Trial:
 
     # What the kind of run says.
 
+    @abstractmethod
     def once(self) -> int:
         """Start it, or go on; returns how many releases are promised to be all."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outcome(self) -> Any:
         """What equals that of an undisturbed run; None where nothing has to."""
-        raise NotImplementedError
 
     # What all kinds have in common.
 

@@ -268,14 +268,14 @@ class Rounds:
 
 
 def epsilon_so_far(
-    rounds_made: Rounds, privacy: Privacy | None, rounds: int
+    made: Rounds, privacy: Privacy | None, rounds: int
 ) -> Callable[[int], float | None]:
     """ε after so many releases, for display while the run goes on."""
-    release = rounds_made.course.channel.release
+    channel = made.course.channel
+    release = channel.release
     if release is None or privacy is None:
         return lambda releases: None
-    channel = rounds_made.course.channel
-    repeats = len(channel.ledger) - rounds_made.board.round if channel.randomness.secret else 0
+    repeats = len(channel.ledger) - made.board.round if channel.randomness.secret else 0
     longest, tasks = rounds + max(0, repeats), channel.tasks
     coming = [channel.release_at(min(t, rounds - 1)) or release for t in range(longest)]
     curve = growth(coming, privacy.delta_for(tasks), privacy.neighbours)
