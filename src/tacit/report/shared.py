@@ -46,7 +46,7 @@ def section(result: Mapping[str, Any]) -> str:
     covered = Markup(f"<b>{text(_sentence(found['label']))}</b>.")
     return (
         "<h2>Shared coefficients</h2>"
-        + paragraph(covered, "covered")
+        + paragraph(covered, "covered" if result["guarantee"].get("private") else "uncovered")
         + tables(found)
         + drawing(forest(found), "forest", caption)
     )
