@@ -214,6 +214,10 @@ def test_npz_that_cannot_be_used(tmp_path):
     assert "row 3" in message() and "positions 0 to 1" in message()
     np.savez(path, x=np.ones((4, 1)), y=np.ones(4), tasks=tasks / 2, names=np.array(["p", "q"]))
     assert "whole numbers" in message()
+    nothing = np.ndarray(10**7, dtype="<U0")  # takes no bytes, here and in the file
+    np.savez(path, x=np.ones((4, 1)), y=np.ones(4), tasks=nothing)
+    assert "tasks has items of no size" in message()
+    np.savez(path, x=np.ones((4, 1)), y=np.ones(4), tasks=tasks, names=np.array(["p", "q"]))
     whole = path.read_bytes()
     for damaged in (b"PK\x03\x04 damaged", b"junk", whole[:-30], b""):
         path.write_bytes(damaged)

@@ -71,13 +71,14 @@ def hunt(
                 problem = traceback.format_exc()
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
+            took, grown = time.monotonic() - began, _memory() - before
             found.cases += 1
-            found.slowest = max(found.slowest, time.monotonic() - began)
-            found.megabytes = max(found.megabytes, _memory() - before)
-            if found.slowest > SECONDS and not problem:
-                problem = f"it took {found.slowest:.0f} s"
-            if found.megabytes > MEGABYTES and not problem:
-                problem = f"it took {found.megabytes:.0f} MB"
+            if took > SECONDS and not problem:
+                problem = f"it took {took:.0f} s"
+            if grown > max(MEGABYTES, found.megabytes) and not problem:
+                problem = f"it took {grown:.0f} MB"
+            found.slowest = max(found.slowest, took)
+            found.megabytes = max(found.megabytes, grown)
             if problem:
                 found.problems.append((problem, content))
                 if len(found.problems) == 20:

@@ -74,7 +74,10 @@ def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
         strange = next((key for key, value in found.items() if type(value) is not np.ndarray), None)
         if strange is not None:
             raise ValueError(f"{strange} is not an array")
-        for value in found.values():
+        for key, value in found.items():
+            if value.size and not value.dtype.itemsize:
+                # Texts of length zero need no bytes: a small file can claim billions of them.
+                raise ValueError(f"{key} has items of no size")
             if value.dtype.kind == "U":
                 value.tolist()  # broken text is found here, not somewhere later
         return found
