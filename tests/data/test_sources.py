@@ -217,6 +217,9 @@ def test_npz_that_cannot_be_used(tmp_path):
     nothing = np.ndarray(10**7, dtype="<U0")  # takes no bytes, here and in the file
     np.savez(path, x=np.ones((4, 1)), y=np.ones(4), tasks=nothing)
     assert "tasks has items of no size" in message()
+    pairs = np.zeros(1, dtype=[("a", "<U1")])
+    np.savez(path, x=np.ones((4, 1)), y=np.ones(4), tasks=tasks, features=pairs)
+    assert "features has items of type void" in message()
     np.savez(path, x=np.ones((4, 1)), y=np.ones(4), tasks=tasks, names=np.array(["p", "q"]))
     whole = path.read_bytes()
     for damaged in (b"PK\x03\x04 damaged", b"junk", whole[:-30], b""):

@@ -75,6 +75,8 @@ def _read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
         if strange is not None:
             raise ValueError(f"{strange} is not an array")
         for key, value in found.items():
+            if value.dtype.kind not in "biufUS":
+                raise ValueError(f"{key} has items of type {value.dtype.name}")
             if value.size and not value.dtype.itemsize:
                 # Texts of length zero need no bytes: a small file can claim billions of them.
                 raise ValueError(f"{key} has items of no size")
