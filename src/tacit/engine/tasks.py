@@ -19,6 +19,7 @@ from tacit import metrics
 from tacit.data.federation import Federation, Part, Rows
 from tacit.engine import evaluate
 from tacit.engine.alone import trained_alone
+from tacit.engine.blend import Blend
 from tacit.engine.course import Course, Public
 from tacit.engine.rounds import Sent
 from tacit.engine.store import Store
@@ -134,27 +135,57 @@ class Tasks:
         self.rescue()
         return self.method.settles
 
-    def settle(self) -> None:
-        """Every task's own step after the last round: nothing leaves it any more."""
+    def settle(self, rows: Rows | None = None) -> None:
+        """Every task's own step after the last round: nothing leaves it any more.
+
+        `rows` are others than the run learns from.
+        """
         everyone = torch.arange(len(self.federation), device=self.device)
-        for tasks, states in self.settled(self.course.public(self.shown), everyone):
+        for tasks, states in self.settled(self.course.public(self.shown), everyone, rows):
             self.store.put(tasks, states)
 
-    def settled(self, public: Public, tasks: Tensor) -> Iterator[tuple[Tensor, State]]:
-        """The states of these tasks after their own step with the last billboard."""
+    def settled(
+        self, public: Public, tasks: Tensor, rows: Rows | None = None
+    ) -> Iterator[tuple[Tensor, State]]:
+        """The states of these tasks after their own step with the last billboard.
+
+        `rows` are those of these tasks and no others; by default all that the run learns from.
+        """
         settle: Together = self.model.traced.setdefault(
             ("settle", self.method), Together(self._settled, trace=False)
         )
-        course, train = self.course, self.federation.train
+        course, number = self.course, tasks
+        if rows is None:
+            rows, number = self.federation.train, torch.arange(len(self.federation)).to(tasks)
+            some = tasks
+        else:
+            some = torch.arange(len(tasks)).to(tasks)
 
         def step(chunk: Chunk) -> tuple[Tensor, State]:
-            some, places = chunk.filled, course.places[chunk.filled]
-            with threads_for(self.in_flight(chunk), len(some)):
-                before = self.store.take(some, course.newcomers(public, places))
-                after = settle(public, (before, all_rows(train, some, chunk.width), places))
-                return chunk.tasks, _first(chunk, self._sound(chunk, before, after)[0])
+            with threads_for(self.in_flight(chunk), len(chunk.filled)):
+                here = Chunk(number[chunk.tasks], number[chunk.filled], chunk.width)
+                places = course.places[here.filled]
+                before = self.store.take(here.filled, course.newcomers(public, places))
+                after = settle(public, (before, all_rows(rows, chunk.filled, chunk.width), places))
+                return here.tasks, _first(here, self._sound(here, before, after)[0])
 
-        yield from side_by_side(step, self.chunks(tasks, train, None), self._abreast)
+        yield from side_by_side(step, self.chunks(some, rows, None), self._abreast)
+
+    def settled_models(self, rows: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """What these tasks would predict with, had they had these rows for their own step."""
+        place = torch.empty(len(self.federation), dtype=torch.int64, device=tasks.device)
+        place[tasks] = torch.arange(len(tasks), device=tasks.device)
+        found: tuple[Tensor, Tensor] | None = None
+        diverged = self.diverged.clone()
+        for some, states in self.settled(self.course.public(self.shown), tasks, rows):
+            made = self._models(states, self.course.places[some])
+            if found is None:
+                found = tuple(side.new_zeros(len(tasks), side.shape[1]) for side in made)
+            for side, new in zip(found, made, strict=True):
+                side[place[some]] = new
+        self.diverged = diverged  # only tried
+        assert found is not None
+        return found
 
     def _settled(self, public: Public, own: tuple[State, Batches, Tensor]) -> State:
         state, batches, place = own
@@ -247,9 +278,13 @@ class Tasks:
         return "test" if len(self.federation.test.y) else "train"
 
     def measure(
-        self, part: Part, tasks: Tensor | None = None, personal: evaluate.Personal | None = None
+        self,
+        part: Part,
+        tasks: Tensor | None = None,
+        personal: evaluate.Personal | None = None,
+        blend: Blend | None = None,
     ) -> metrics.Metrics:
-        """Scores of the personal models: not covered by the guarantee."""
+        """Scores of the personal models, and of what is combined with them: not covered by ε."""
         federation = self.federation
         every = torch.arange(len(federation), device=self.device)
         chosen = every if tasks is None else tasks
@@ -260,6 +295,8 @@ class Tasks:
             index = chosen.to(scale.shift.device)
             scale = dataclasses.replace(scale, shift=scale.shift[index], scale=scale.scale[index])
         out = self.outputs(part, chosen, personal)
+        if blend is not None:
+            out = blend(rows.x, out, chosen.repeat_interleave(rows.counts))
         return metrics.evaluate_rows(federation.kind, out, rows, scale, federation.heads)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tacit.engine.combine import combine, combines, deliver
 from tacit.engine.personalise import Personalised
 from tacit.engine.personalise import personalise as last_step
 from tacit.engine.progress import Progress
@@ -28,10 +29,7 @@ def finish(
     """The run as the caller gets it; `timing` is asked when all the rest is done."""
     privacy, baselines = plan.privacy, plan.baselines
     if simulation.method.settles:  # tasks already took their last step, an exact one
-        run = Run.of(simulation, privacy, settings, Personalised("none"))
-        if baselines:
-            run.baselines = {"local": exactly_alone(simulation.tasks)}
-        return _finished(run, folder, progress, timing)
+        return _settled(plan, simulation, settings, folder, progress, timing)
     models = last_step(
         simulation.tasks,
         plan.personalise,
@@ -45,6 +43,29 @@ def finish(
         assert models.alone is not None
         together = global_scores(simulation, plan, sampler, progress)
         run.baselines = {"local": models.alone, "global": together}
+    return _finished(run, folder, progress, timing)
+
+
+def _settled(
+    plan: Plan,
+    simulation: Simulation,
+    settings: dict[str, Any],
+    folder: Path | None,
+    progress: Progress,
+    timing: Callable[[], dict[str, Any]],
+) -> Run:
+    """Tasks whose shared model is theirs already, and who combine it with what they can do alone."""
+    tasks, kept = simulation.tasks, Personalised("none")
+    if plan.personalise == "none" or not combines(tasks):
+        run = Run.of(simulation, plan.privacy, settings, kept)
+        if plan.baselines:
+            run.baselines = {"local": exactly_alone(tasks)}
+        return _finished(run, folder, progress, timing)
+    ended = combine(tasks, progress)
+    run = Run.of(simulation, plan.privacy, settings, kept, ended.blend)
+    if plan.baselines:
+        run.baselines = {"local": tasks.measure(tasks.test_part, blend=ended.alone)}
+    run.blend = deliver(tasks, ended)
     return _finished(run, folder, progress, timing)
 
 

@@ -1,7 +1,8 @@
 """Personal models as files, and predictions for new rows from them.
 
 `models/` holds: `personal.safetensors` (every parameter of all tasks, stacked along the first axis
-in the order of `tasks.json`), `billboard.safetensors` (what is public), `scaling.safetensors` (how
+in the order of `tasks.json`), `combined.safetensors` (what tasks combine with these: weights,
+constants, linear models, trees), `billboard.safetensors` (what is public), `scaling.safetensors` (how
 each task scales its own rows) and `about.json` (names, target, schema, method). Personal models
 belong to their tasks: in a simulation they lie in one folder, in real life they must not.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ from tacit.data.representation import represent
 from tacit.data.schema import Schema
 from tacit.data.tabular import as_table
 from tacit.engine import evaluate
+from tacit.engine.blend import Blend
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
 from tacit.experiment.newcomers import Newcomers, as_plain, from_plain
@@ -41,13 +44,18 @@ from tacit.methods.server import HIDDEN
 from tacit.metrics import original_units
 from tacit.models import MODELS
 
+BLEND = "combined.safetensors"
 ROWS_AT_ONCE = 65536
 MODEL_BYTES = 256 << 20
 """Memory for the models that predict together."""
 
 
 def save_models(
-    simulation: Simulation, personal: evaluate.Personal, config: dict[str, Any], folder: Path
+    simulation: Simulation,
+    personal: evaluate.Personal,
+    config: dict[str, Any],
+    folder: Path,
+    blend: Blend | None = None,
 ) -> None:
     """Write everything needed to predict for any of the tasks."""
     write_models(
@@ -58,6 +66,7 @@ def save_models(
         simulation.rounds.shown,
         config["model"],
         simulation.method,
+        blend,
     )
 
 
@@ -69,12 +78,15 @@ def write_models(
     shown: Board,
     name: str,
     method: Method | None = None,
+    blend: Blend | None = None,
 ) -> None:
     """The models of these tasks, what is public, and how rows are read; `name` is the model's.
 
     With the `method`, what is public also gives a model to tasks that were not there.
     """
     make_folder(folder)
+    if blend is not None:
+        replace(folder / BLEND, safetensors.torch.save(blend.to_tensors()))
     tasks, step = len(federation), max(1, (64 << 20) // (4 * model.size))
     spans = (torch.arange(tasks, device=model.start.device)).split(step)
     named = (model.named(*personal(span)) for span in spans)
@@ -147,6 +159,7 @@ class SavedModels:
     model: FlatModel
     parameters: dict[str, Tensor]
     newcomers: Newcomers
+    blend: Blend | None = None
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> SavedModels:
@@ -188,7 +201,11 @@ class SavedModels:
         _check_fits(model, parameters, len(tasks))
         board = Board(safetensors.torch.load_file(place / "billboard.safetensors"))
         newcomers = Newcomers(from_plain(about.get("method")), flat, board)
-        return cls(federation, flat, parameters, newcomers)
+        blend = None
+        if (place / BLEND).exists():
+            columns, found = math.prod(shape), safetensors.torch.load_file(place / BLEND)
+            blend = Blend.from_tensors(federation.kind, found, columns)
+        return cls(federation, flat, parameters, newcomers, blend)
 
     def _personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         rows = {name: value[tasks] for name, value in self.parameters.items()}
@@ -196,7 +213,8 @@ class SavedModels:
 
     def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> np.ndarray:
         """As `Run.predict`."""
-        return predict(self.federation, self.model, self._personal, self.newcomers, x, tasks, known)
+        of = self.model, self._personal, self.newcomers
+        return predict(self.federation, *of, x, tasks, known, self.blend)
 
 
 def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) -> None:
@@ -217,6 +235,7 @@ def predict(
     x: Any,
     tasks: Any = None,
     known: Any = None,
+    blend: Blend | None = None,
 ) -> np.ndarray:
     """Predictions of each row by the model of its own task, in the target's units."""
     x, named = _rows(federation, x, tasks)
@@ -250,6 +269,8 @@ def predict(
         torch.arange(len(present), device=device),
         lambda width: min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size)),
     )
+    if blend is not None:
+        out = blend(sorted_rows.x, out, torch.from_numpy(numbers[order]).to(device))
     if federation.kind == "regression" and federation.target_scale is not None:
         scale = federation.target_scale
         here = TargetScale(scale.shift.cpu()[present], scale.scale.cpu()[present])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tacit import metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
+from tacit.engine.blend import Blend
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
@@ -38,6 +39,8 @@ class Run:
     """What each task ended with; `personalised.chosen` says it in words, for each task."""
     baselines: dict[str, metrics.Metrics] = field(default_factory=dict)
     timing: dict[str, Any] = field(default_factory=dict)
+    blend: Blend | None = None
+    """What tasks combine with their models, fitted on all of their rows."""
 
     @classmethod
     def of(
@@ -46,7 +49,9 @@ class Run:
         privacy: Privacy | None,
         config: dict[str, Any],
         personalised: Personalised,
+        blend: Blend | None = None,
     ) -> Run:
+        """`blend` is what is scored; what is delivered may have learned from more rows."""
         federation, channel = simulation.federation, simulation.channel
         hidden = (
             simulation.method.channel == "exchange"
@@ -67,13 +72,14 @@ class Run:
             # a task scaled its rows with goes along with its model, without noise.
             personal_is_public=simulation.method.personal_is_public
             and not personalised.chosen
+            and blend is None
             and not federation.own_scaling,
             curator=simulation.rounds.strategy.curated,
         )
         part = simulation.tasks.test_part
         kept = personalised.models if personalised.chosen else simulation.personal
-        measured = simulation.measure(part, personal=kept)
-        return cls(simulation, promise, measured, part, config, personalised)
+        measured = simulation.measure(part, personal=kept, blend=blend)
+        return cls(simulation, promise, measured, part, config, personalised, blend=blend)
 
     def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers that these tasks ended with, stacked."""
@@ -103,6 +109,7 @@ class Run:
             "dropped_contributions": self.simulation.channel.dropped,
             "diverged": self.diverged,
             "personal_models": self.personalised.to_json(self.federation.names),
+            "combined": None if self.blend is None else self.blend.shares,
             "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
             **own,
             "baselines": {name: self._scores(found) for name, found in self.baselines.items()},
@@ -162,7 +169,8 @@ class Run:
         """
         public = self.simulation
         newcomers = Newcomers(public.method, public.model, public.rounds.shown)
-        return predict(self.federation, public.model, self.models, newcomers, x, tasks, known)
+        of = public.model, self.models, newcomers
+        return predict(self.federation, *of, x, tasks, known, self.blend)
 
     def to_json(self) -> dict[str, Any]:
         """The content of result.json.
@@ -209,7 +217,7 @@ class Run:
         """result.json, models/ and report.html."""
         folder = Path(folder)
         make_folder(folder)
-        save_models(self.simulation, self.models, self.config, folder / "models")
+        save_models(self.simulation, self.models, self.config, folder / "models", self.blend)
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
         replace(folder / "result.json", text.encode())
         self.report(folder / "report.html")
