@@ -25,6 +25,8 @@ from tacit.deploy.events import Contributed
 from tacit.deploy.terms import Own
 from tacit.deploy.trust import what_leaves
 from tacit.deploy.work import Work
+from tacit.engine import evaluate
+from tacit.engine.combine import combine, combines, deliver
 from tacit.engine.personalise import KIND, personalise
 from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
@@ -47,21 +49,27 @@ def keep_personal(
     trained = work.reopened()
     if trained is None:
         raise TacitError("this silo has seen no billboard yet: take part in a run first")
-    task = torch.tensor([work.task])
-    if not len(trained.federation.validation.y):
-        mode = "none"  # nothing to choose by
-    ended = None
-    if trained.method.settles:
-        models, alone = trained.personal, exactly_alone(trained, task)
+    task, part = torch.tensor([work.task]), trained.test_part
+    settles, blend, ended = trained.method.settles, None, None
+    models: evaluate.Personal = trained.personal
+    if settles and mode == "best" and combines(trained):
+        found = combine(trained, progress, task)
+        scores = trained.measure(part, task, blend=found.blend)
+        alone: metrics.Metrics | None = trained.measure(part, task, blend=found.alone)
+        taken = deliver(trained, found, task)
+        models, blend = taken.models, dataclasses.replace(taken.blend, place=torch.zeros(1).long())
+    elif settles:
+        scores, alone = trained.measure(part, task), exactly_alone(trained, task)
     else:
+        if not len(trained.federation.validation.y):
+            mode = "none"  # nothing to choose by
         done = personalise(trained, mode, progress, alone=True, tasks=task)
         models, alone = (done.models if done.chosen else trained.personal), done.alone
         ended = done.candidates[0] if done.candidates else None
-    part: Part = trained.test_part
-    scores = trained.measure(part, task, personal=models)
+        scores = trained.measure(part, task, personal=models)
     federation = _alone(trained, work, own)
     learned = trained.model, lambda k: models(task[k]), trained.shown
-    write_models(folder / MODEL, federation, *learned, work.terms.model)
+    write_models(folder / MODEL, federation, *learned, work.terms.model, blend=blend)
     report = _report(work, trained, part, scores, alone, ended) | _left(folder)
     replace(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False).encode())
     return report

@@ -33,6 +33,7 @@ ALONE = (CONSTANT, LINEAR, TREES)
 """What needs nobody else."""
 PER_TASK = ("weights", "range", "constant", "linear")
 
+
 @dataclass(frozen=True)
 class Blend:
     """What tasks combined; `place[task]` is a task's row in everything else, −1 for none."""
@@ -81,7 +82,9 @@ class Blend:
         ):
             has = holder >= 0
             if bool(has.any()):
-                said = softened(self.kind, forests(seen[has], holder[has]), self.constant[where[has]])
+                said = softened(
+                    self.kind, forests(seen[has], holder[has]), self.constant[where[has]]
+                )
                 total[has] += weights[has][:, [part]] * said
         return raw_of(self.kind, total).to(out.dtype)
 
@@ -132,7 +135,10 @@ class Blend:
             Forests.from_tensors(
                 {k.split(".", 1)[1]: v for k, v in found.items() if k.startswith(f"{name}.")}, wide
             )
-            for name, wide in (("trees", columns), ("on_shared", columns + found["constant"].shape[1]))
+            for name, wide in (
+                ("trees", columns),
+                ("on_shared", columns + found["constant"].shape[1]),
+            )
         ]
         rows, holders = len(found["weights"]), found["holders"]
         each = [len(found[name]) for name in PER_TASK] + [len(holders)]

@@ -38,6 +38,8 @@ from tacit.randomness import scramble
 
 LEAN = 0.6
 """The weight of the shared model before any row is seen; the others have equal ones."""
+EARN = 0.35
+"""Standard errors by which a combination must beat the shared model before it counts."""
 FEWEST_ROWS = 25
 """With fewer rows a task keeps the shared model: it has weighed that by evidence already, and folds
 of a handful of rows tell nothing."""
@@ -131,13 +133,17 @@ class Combine:
         alone = torch.nn.functional.one_hot(
             _best_alone(row_losses, rows.offsets, has), len(PARTS)
         ).double()
-        doubt = _shrunk(both[0] - both[1], rows).unsqueeze(1)
-        own = (1 - doubt) * own + doubt * alone
+        # The combination must earn its place beside the shared model, and beside the best alone.
+        shared = torch.zeros_like(own)
+        shared[:, SHARED] = 1.0
+        earned = _believed(row_losses[SHARED] - both[0], rows, EARN).unsqueeze(1)
+        own = (1 - earned) * shared + earned * own
+        lost = torch.lerp(row_losses[SHARED], both[0], earned[rank, 0]) - both[1]
+        worse = _believed(lost, rows, 1.0).unsqueeze(1)
+        own = (1 - worse) * own + worse * alone
         own = torch.where(own > NEGLIGIBLE, own, 0.0)
         own = own / own.sum(dim=1, keepdim=True)
-        few = torch.zeros_like(own)
-        few[:, SHARED] = 1.0
-        return torch.where(has[:, [TREES]], own, few), alone
+        return torch.where(has[:, [TREES]], own, shared), alone
 
     def fit(
         self, own: Rows, tasks: Tensor, shared: Tensor, enough: Tensor, *, bagged: bool
@@ -147,9 +153,7 @@ class Combine:
         few, keys = evaluate.select(own, some), self.keys[tasks[some]]
         target, x = coded(self.kind, few.y, self.outputs), few.x.flatten(1)
         beside = torch.cat([x, shared[enough[_ranks(own)]].to(x)], dim=1)
-        plain, more = (
-            grow(seen, target, few.offsets, keys, bagged=bagged) for seen in (x, beside)
-        )
+        plain, more = (grow(seen, target, few.offsets, keys, bagged=bagged) for seen in (x, beside))
         holder = torch.full((len(tasks),), -1, dtype=torch.int64, device=tasks.device)
         holder[some] = torch.arange(len(some), device=tasks.device)
         place = torch.full((self.tasks,), -1, dtype=torch.int64, device=tasks.device)
@@ -212,12 +216,13 @@ def _range(kind: Kind, rows: Rows) -> Tensor:
     return torch.stack([low - (high - low), high + (high - low)], dim=1)
 
 
-def _shrunk(gain: Tensor, rows: Rows) -> Tensor:
-    """How far each task believes a mean gain of its rows: from 0, within a standard error, to 1."""
+def _believed(gain: Tensor, rows: Rows, doubt: float) -> Tensor:
+    """How far each task believes a mean gain over its rows: 0 within so many standard errors,
+    and nearly 1 far beyond them."""
     many, offsets = rows.counts.clamp(min=1), rows.offsets
     mean = per_task(gain.unsqueeze(0), offsets)[0] / many
     away = (gain - mean[_ranks(rows)]) ** 2
-    error = per_task(away.unsqueeze(0), offsets)[0] / many**2
+    error = doubt**2 * per_task(away.unsqueeze(0), offsets)[0] / many**2
     return torch.where(mean > 0, 1 - error / (mean**2).clamp(min=1e-300), 0.0).clamp(min=0.0)
 
 
@@ -261,30 +266,38 @@ def combine(trained: Tasks, progress: Progress, tasks: Tensor | None = None) -> 
     )
 
 
-def deliver(trained: Tasks, ended: Ended, tasks: Tensor | None = None) -> Blend:
-    """The same again on all rows, those that scored it among them: nobody learns from it but a task.
+@dataclass(frozen=True)
+class Delivered:
+    """What tasks take away: the same as was scored, learned from all of their rows."""
 
-    Weights stay. The tasks' own states become those of all of their rows, too.
-    """
+    blend: Blend
+    _models: tuple[Tensor, Tensor]
+
+    def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters and buffers of the shared part of these tasks, stacked."""
+        where = self.blend.place[tasks]
+        w, buffers = self._models
+        return w[where], buffers[where]
+
+
+def deliver(trained: Tasks, ended: Ended, tasks: Tensor | None = None) -> Delivered:
+    """What was scored, fitted again on all rows, those that scored it among them; weights stay."""
     work, federation = Combine(trained), trained.federation
     tasks = torch.arange(len(federation)).to(federation.train.offsets) if tasks is None else tasks
-    rows, test = federation.train, evaluate.select(federation.test, tasks)
-    unseen, begin = ended.unseen, 0
+    own, test = (evaluate.select(part, tasks) for part in (federation.train, federation.test))
+    unseen, models = ended.unseen, trained.personal(tasks)
     if len(test.y):
         # The models that were scored have not seen the rows that scored them.
-        said = mean_of(work.kind, trained.outputs("test", tasks)).to(unseen)
-        range_ = ended.blend.range
-        said = within(said, range_[_ranks(test)])
-        own = evaluate.select(rows, tasks)
-        both = Rows(unseen, unseen, own.offsets).joined(Rows(said, said, test.offsets))
-        unseen, rows = both.x, rows.joined(federation.test)
-        trained.settle(rows)
-    blends, begin = [], 0
-    for some in work.spans(rows, tasks):
-        own, many = evaluate.select(rows, some), len(some)
-        place = ended.blend.place[some]
-        end = begin + len(own.y)
-        made, _ = work.fit(own, some, unseen[begin:end], ended.enough[place], bagged=False)
-        blends.append(replace(made, weights=ended.blend.weights[place]))
+        said = mean_of(work.kind, trained.outputs("test", tasks))
+        said = within(said, ended.blend.range[_ranks(test)]).to(unseen)
+        unseen = Rows(unseen, unseen, own.offsets).joined(Rows(said, said, test.offsets)).x
+        own = own.joined(test)
+        models = trained.settled_models(own, tasks)
+    every, blends, begin = torch.arange(len(tasks)).to(tasks), [], 0
+    for some in work.spans(own, every):
+        rows = evaluate.select(own, some)
+        end = begin + len(rows.y)
+        made, _ = work.fit(rows, tasks[some], unseen[begin:end], ended.enough[some], bagged=False)
+        blends.append(replace(made, weights=ended.blend.weights[some]))
         begin = end
-    return Blend.joined(blends).trimmed()
+    return Delivered(Blend.joined(blends).trimmed(), models)

@@ -135,13 +135,10 @@ class Tasks:
         self.rescue()
         return self.method.settles
 
-    def settle(self, rows: Rows | None = None) -> None:
-        """Every task's own step after the last round: nothing leaves it any more.
-
-        `rows` are others than the run learns from.
-        """
+    def settle(self) -> None:
+        """Every task's own step after the last round: nothing leaves it any more."""
         everyone = torch.arange(len(self.federation), device=self.device)
-        for tasks, states in self.settled(self.course.public(self.shown), everyone, rows):
+        for tasks, states in self.settled(self.course.public(self.shown), everyone):
             self.store.put(tasks, states)
 
     def settled(

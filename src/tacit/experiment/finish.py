@@ -65,7 +65,7 @@ def _settled(
     run = Run.of(simulation, plan.privacy, settings, kept, ended.blend)
     if plan.baselines:
         run.baselines = {"local": tasks.measure(tasks.test_part, blend=ended.alone)}
-    run.blend = deliver(tasks, ended)
+    run.delivered = deliver(tasks, ended)
     return _finished(run, folder, progress, timing)
 
 

@@ -15,6 +15,7 @@ from tacit import metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
 from tacit.engine.blend import Blend
+from tacit.engine.combine import Delivered
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
@@ -39,8 +40,8 @@ class Run:
     """What each task ended with; `personalised.chosen` says it in words, for each task."""
     baselines: dict[str, metrics.Metrics] = field(default_factory=dict)
     timing: dict[str, Any] = field(default_factory=dict)
-    blend: Blend | None = None
-    """What tasks combine with their models, fitted on all of their rows."""
+    delivered: Delivered | None = None
+    """What tasks take away where they combine several models, learned from all of their rows."""
 
     @classmethod
     def of(
@@ -79,13 +80,20 @@ class Run:
         part = simulation.tasks.test_part
         kept = personalised.models if personalised.chosen else simulation.personal
         measured = simulation.measure(part, personal=kept, blend=blend)
-        return cls(simulation, promise, measured, part, config, personalised, blend=blend)
+        return cls(simulation, promise, measured, part, config, personalised)
 
     def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers that these tasks ended with, stacked."""
+        if self.delivered is not None:
+            return self.delivered.models(tasks)
         if self.personalised.chosen:
             return self.personalised.models(tasks)
         return self.simulation.personal(tasks)
+
+    @property
+    def blend(self) -> Blend | None:
+        """What tasks combine with these models, if they do."""
+        return None if self.delivered is None else self.delivered.blend
 
     @property
     def federation(self) -> Federation:

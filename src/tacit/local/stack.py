@@ -20,7 +20,7 @@ from torch import Tensor
 from tacit.data.federation import NUMBERS, Kind
 from tacit.randomness import scramble
 
-ROWS = 6.0
+ROWS = 4.0
 """So many rows' worth of what everybody is drawn to."""
 FOLDS = 5
 SWEEPS, STEPS = 12, 60
@@ -80,7 +80,9 @@ def _least_squares(errors: Tensor, inside: Tensor, offsets: Tensor, drawn_to: Te
     """Moves weight between two models at a time, each time as far as is best."""
     models, weights = len(errors), drawn_to.clone()
     pairs = [(a, b) for a in range(models) for b in range(a)]
-    products = torch.stack([errors[a] * errors[b] * inside for a in range(models) for b in range(models)])
+    products = torch.stack(
+        [errors[a] * errors[b] * inside for a in range(models) for b in range(models)]
+    )
     gram = per_task(products, offsets).T.reshape(-1, models, models)
     rows = per_task(inside.unsqueeze(0), offsets)[0]
     smallest = torch.diagonal(gram, dim1=1, dim2=2).amin(dim=1) / rows.clamp(min=1)

@@ -230,9 +230,7 @@ class _Level:
     value: np.ndarray
 
 
-def _all_levels(
-    x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor, trees: int
-) -> Forests:
+def _all_levels(x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor, trees: int) -> Forests:
     tree, levels, total = np.arange(len(keys)), [], 0
     while len(tree):
         nodes = len(tree)
