@@ -28,6 +28,7 @@ from tacit.report.scores import (
     Score,
     against_alone,
     baseline,
+    entries,
     number,
     overall_score,
     score,
@@ -108,29 +109,22 @@ def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> st
 
 def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     metrics, main, kind = result["metrics"], overall_score(result), task_score(result)
-    entries: list[tuple[str, Mapping[str, Any], Comparison | None]] = [
-        ("Personal models (this run)", metrics["overall"], tasks)
-    ]
     names = {"local": "Each task alone (shares nothing)", "global": "One model for all tasks"}
-    for name in {**names, **(metrics.get("baselines") or {})}:
-        found = baseline(result, name)
-        if found:
-            other = None if name == "local" else against_alone(result, found.get("per_task") or {})
-            entries.append((names.get(name, name), found["overall"], other))
+    shown = entries(result, "Personal models (this run)", names)
     head: list[object] = [
         "",
         Markup(f"{text(main.words)}<small>{main.better}</small>"),
         Markup(f"worst tenth of tasks<small>{text(kind.words)}, {kind.better}</small>"),
     ]
-    digits = main.decimals(overall.get(main.name) for _, overall, _ in entries)
-    worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in entries)
+    digits = main.decimals(overall.get(main.name) for _, overall, _ in shown)
+    worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in shown)
     rows: list[list[object]] = [
         [words, main.text(o.get(main.name), digits), kind.text(o.get("worst_tenth"), worst)]
-        for words, o, _ in entries
+        for words, o, _ in shown
     ]
     if tasks is not None:
         head += ["tasks better than alone", "tasks worse than alone"]
-        for row, (_, _, compared) in zip(rows, entries, strict=True):
+        for row, (_, _, compared) in zip(rows, shown, strict=True):
             row += [NOTHING, NOTHING] if compared is None else _won(compared)
     part = metrics.get("part", "test")
     said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
@@ -143,10 +137,8 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     note = paragraph(" ".join(filter(None, said)), "note")
     missing = "No comparison with training alone: this run was made without that baseline."
     alone = "" if tasks is not None else paragraph(missing, "note")
-    shown = table(head, rows, kind="wide", mine=0)
-    return (
-        "<h2>What the tasks got</h2>" + uncovered(result) + shown + note + alone + _others(result)
-    )
+    got = "<h2>What the tasks got</h2>" + uncovered(result)
+    return got + table(head, rows, kind="wide", mine=0) + note + alone + _others(result)
 
 
 def _won(tasks: Comparison) -> list[str]:
