@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from tacit.checks import check_whole, fits
 from tacit.data.split import SplitRule
 from tacit.errors import TacitError
 
@@ -44,13 +44,12 @@ class Dealing:
     split_seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_whole("clients", self.clients, 2)
+        check_whole("clients", self.clients, 2)
         share = self.concentration
-        number = isinstance(share, (int, float)) and not isinstance(share, bool)
-        if not number or not 0 < share < np.inf:
+        if not (fits(float, share) and 0 < share < np.inf):
             raise TacitError(f"concentration is {share!r}, expected a number above 0")
-        _check_whole("min_rows", self.min_rows, 0)
-        _check_whole("seed", self.seed, 0)
+        check_whole("min_rows", self.min_rows, 0)
+        check_whole("seed", self.seed, 0)
 
     @cached_property
     def rule(self) -> SplitRule:
@@ -67,7 +66,7 @@ class Dealing:
 
     def draw(self, count: int, most: int, what: str) -> np.ndarray:
         """`count` of `most` things at random, in their order."""
-        _check_whole("images", count, 1)
+        check_whole("images", count, 1)
         if count > most:
             raise TacitError(f"images is {count}, but {what} has only {most}; pass images={most}")
         return np.sort(self._stream(0).choice(most, count, replace=False))
@@ -78,7 +77,7 @@ class Dealing:
         The rows of a second set are dealt with another `stream`.
         """
         clients = self.clients if clients is None else clients
-        _check_whole("clients", clients, 2)
+        check_whole("clients", clients, 2)
         rest = count - clients * self.min_rows
         if rest < 0:
             raise TacitError(
@@ -98,9 +97,9 @@ class Dealing:
         at a random client that holds that one but not this; so each client keeps its number of
         heads, and every head has two holders wherever there are places enough.
         """
-        _check_whole("heads", count, 1)
+        check_whole("heads", count, 1)
         each = None if self.heads_per_client == 0 else self.heads_per_client
-        if each is not None and (not _whole(each, 1) or each > count):
+        if each is not None and not (fits(int, each) and 1 <= each <= count):
             raise TacitError(
                 f"heads_per_client is {each!r}, expected a whole number from 1 to {count}, or 0 "
                 "for a random number of heads"
@@ -136,13 +135,3 @@ class Dealing:
 
     def _stream(self, number: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, number])
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if not _whole(value, least):
-        raise TacitError(f"{name} is {value!r}, expected a whole number, {least} or more")
-
-
-def _whole(value: Any, least: int) -> bool:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and bool(value >= least)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.checks import check_whole
 from tacit.data.assemble import About
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
@@ -110,10 +111,8 @@ def _checked(images: int, size: int, dealt: dict[str, Any]) -> Dealing:
     """Every number is checked, and Pillow found, before anything is read."""
     dealing = Dealing(**USUAL | dealt)
     dealing.check(HEADS)
-    if not isinstance(images, int) or images < 2:
-        raise TacitError(f"images is {images!r}, expected a whole number, 2 or more")
-    if not isinstance(size, int) or isinstance(size, bool) or not 8 <= size <= 256:
-        raise TacitError(f"size is {size!r}, expected a whole number from 8 to 256")
+    check_whole("images", images, 2)
+    check_whole("size", size, 8, 256)
     try:
         import PIL  # noqa: F401
     except ImportError:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tacit.checks import check_whole
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.split import SplitRule
@@ -54,9 +55,8 @@ def stackoverflow(
 ) -> Federation:
     """The first `users` users (by id) with at least `min_rows` rows, `rows` of each at most."""
     rule = SplitRule(validation, test, split_seed, min_rows)
-    for name, value, least in (("users", users, 2), ("rows", rows, 1)):
-        if not isinstance(value, int) or value < least:
-            raise TacitError(f"{name} is {value!r}, expected a whole number, {least} or more")
+    check_whole("users", users, 2)
+    check_whole("rows", rows, 1)
     file = only(find("stackoverflow", path, ("stackoverflow",)), FILES, "TFF's file")
     beside = [file.parent / f"stackoverflow.{kind}_count" for kind in ("word", "tag")]
     given = [words_file, tags_file]
