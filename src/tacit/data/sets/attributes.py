@@ -54,11 +54,7 @@ class _Listed(NamedTuple):
 
 
 def celeba_attributes(
-    path: str | Path | None = None,
-    *,
-    images: int = 12_000,
-    size: int = 32,
-    **dealt: Any,
+    path: str | Path | None = None, *, images: int = 12_000, size: int = 32, **dealt: Any
 ) -> Federation:
     """Celebrities: x [N, 3, size, size], eight heads of five labels.
 
@@ -71,11 +67,7 @@ def celeba_attributes(
 
 
 def lfwa(
-    path: str | Path | None = None,
-    *,
-    images: int = 9_000,
-    size: int = 32,
-    **dealt: Any,
+    path: str | Path | None = None, *, images: int = 9_000, size: int = 32, **dealt: Any
 ) -> Federation:
     """Faces in the wild: x [N, 3, size, size]; options are those of `celeba_attributes`."""
     dealing = _checked(images, size, dealt)
@@ -84,11 +76,7 @@ def lfwa(
 
 
 def facea(
-    path: str | Path | None = None,
-    *,
-    images: int = 16_000,
-    size: int = 32,
-    **dealt: Any,
+    path: str | Path | None = None, *, images: int = 16_000, size: int = 32, **dealt: Any
 ) -> Federation:
     """FedMTL's FaceA: half of the clients see CelebA, half LFWA, half of the `images` each.
 

@@ -35,11 +35,7 @@ PARTS = ("train", "val")
 
 
 def nyud2(
-    path: str | Path | None = None,
-    *,
-    images: int | None = None,
-    size: int = 128,
-    **dealt: Any,
+    path: str | Path | None = None, *, images: int | None = None, size: int = 128, **dealt: Any
 ) -> Federation:
     """Rooms: x [N, 3, size, size], four heads of three classes for each pixel.
 

@@ -44,13 +44,7 @@ COLOUR_SPREAD = 0.16
 """Standard deviation of a shape's hue around that of its kind, in turns of the colour wheel."""
 
 
-def scenes(
-    scenes: int = 600,
-    size: int = 32,
-    *,
-    noise: float = 0.04,
-    **dealt: Any,
-) -> Federation:
+def scenes(scenes: int = 600, size: int = 32, *, noise: float = 0.04, **dealt: Any) -> Federation:
     """Made-up scenes: x [N, 3, size, size], four heads of three classes for each pixel.
 
     All other options are those of `tacit.data.deal.Dealing`, where 20 clients with 10 rows or more
