@@ -50,22 +50,15 @@ CHOSEN = (
 )
 
 
-def write_html(
-    result: Mapping[str, Any],
-    path: str | os.PathLike[str],
-    *,
-    date: datetime.date | str | None = None,
-) -> Path:
+def write_html(result: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write the report of one run, from the content of its result.json and nothing else.
 
     Attacks on the run are shown where they stand under `audits` (what `tacit audit` keeps).
-
-    `date` stands in the title; without it the run's own date, and without that today.
     """
-    return save(page(result, date=date), path)
+    return save(page(result), path)
 
 
-def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) -> str:
+def page(result: Mapping[str, Any]) -> str:
     """The report as a string."""
     data, method = result["federation"]["source"], result["config"].get("method", "a method")
     tasks = against_alone(result)
@@ -74,7 +67,7 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
     title = f"{data}: {method}"
     content = [
         f"<h1>{text(title)}</h1>",
-        paragraph(_subtitle(result, date), "sub"),
+        paragraph(_subtitle(result), "sub"),
         guarantee_box(
             result["guarantee"], adapted=result["config"].get("clip_quantile") is not None
         ),
@@ -98,9 +91,10 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
     return document(f"{title} · tacit report", "\n".join(part for part in content if part), footer)
 
 
-def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> str:
+def _subtitle(result: Mapping[str, Any]) -> str:
+    """What was run on, and when; a result that does not say so is of today."""
     federation = result["federation"]
-    when = str(date or result.get("timing", {}).get("date") or datetime.date.today().isoformat())
+    when = result.get("timing", {}).get("date") or datetime.date.today().isoformat()
     kind = str(federation.get("kind", "unknown kind"))
     if federation.get("heads"):
         kind += f", {plural(len(federation['heads']['names']), 'head')}"

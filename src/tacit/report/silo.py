@@ -55,14 +55,13 @@ def write_page(report: Mapping[str, Any], log: Log, folder: Path) -> Path:
     return save(page(report, log), folder / PAGE)
 
 
-def page(report: Mapping[str, Any], log: Log, *, date: str | None = None) -> str:
+def page(report: Mapping[str, Any], log: Log) -> str:
     """The page as a string."""
     silo, consortium = report["silo"], report["consortium"]
     title = f"{silo}, a silo of {consortium}"
-    made = date or datetime.date.today().isoformat()
     content = [
         f"<h1>{text(title)}</h1>",
-        paragraph(f"{plural(report['rounds'], 'round')} · {made}", "sub"),
+        paragraph(f"{plural(report['rounds'], 'round')} · {datetime.date.today()}", "sub"),
         _box(report),
         _scores(report),
         _effects(report),
