@@ -30,9 +30,8 @@ class Synthetic:
 class NumberedNames(Sequence[str]):
     """`task-0`, `task-1` …, made when asked for: a million names take no memory."""
 
-    def __init__(self, count: int, prefix: str = "task-") -> None:
+    def __init__(self, count: int) -> None:
         self.size = count
-        self.prefix = prefix
 
     def __len__(self) -> int:
         return self.size
@@ -44,8 +43,8 @@ class NumberedNames(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         numbers = range(self.size)[index]
         if isinstance(numbers, int):
-            return f"{self.prefix}{numbers}"
-        return [f"{self.prefix}{number}" for number in numbers]
+            return f"task-{numbers}"
+        return [f"task-{number}" for number in numbers]
 
 
 def low_rank(
