@@ -17,10 +17,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from papers.common.refute import lower_bound
 from papers.mpmtl.wishart import printed_scale, wishart_noise
 from tacit.errors import TacitError
 from tacit.privacy import Everyone, noise_for
-from tacit.privacy.audit import lower_bound
 from tacit.privacy.covariance import unflatten
 from tacit.randomness import Randomness
 

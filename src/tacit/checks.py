@@ -69,6 +69,13 @@ def check_type(name: str, annotation: Any, value: Any) -> None:
         raise TacitError(f"{name}={shortened(repr(value))} must be {in_words(annotation)}")
 
 
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Refuse what is not a whole number in this range."""
+    if not fits(int, value) or value < least or (most is not None and value > most):
+        span = f", {least} or more" if most is None else f" from {least} to {most}"
+        raise TacitError(f"{name} is {value!r}, expected a whole number{span}")
+
+
 def in_words(annotation: Any) -> str:
     """What an annotation asks for, for people."""
     origin, parts = get_origin(annotation), get_args(annotation)

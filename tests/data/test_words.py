@@ -11,7 +11,7 @@ import torch
 
 from tacit.data import load
 from tacit.data.federation import PARTS
-from tacit.data.sets.tf_example import first_texts
+from tacit.data.sets.stackoverflow import first_texts
 from tacit.data.words import read_words, without_markup, word_ids, words_of
 from tacit.errors import TacitError
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from tacit.errors import TacitError
 from tacit.local.flat import FlatModel
-from tacit.models.lenet import UNITS, lenet_body
+from tacit.models.cnn import UNITS, lenet_body
 from tacit.models.mobilenet import CHANNELS, mobilenet_body
 from tacit.models.multihead import MultiHead
 from tacit.models.segnet import SegNet, pixel_head, unpool

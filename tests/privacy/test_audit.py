@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.privacy.audit import lower_bound
+from papers.common.refute import lower_bound
 
 
 def test_lower_bound_of_what_cannot_be_told_apart_is_zero():

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.common.refute import lower_bound
 from tacit.data.relation import Relation
 from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
-from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
 from tacit.privacy.grid import Grid

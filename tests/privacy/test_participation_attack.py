@@ -15,8 +15,8 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 
+from papers.common.refute import lower_bound
 from tacit.privacy import InTurn, Poisson, noise_for
-from tacit.privacy.audit import lower_bound
 from tacit.randomness import Randomness
 
 TASKS, SIZE, ROUNDS, DELTA = 1000, 20, 300, 1e-4

@@ -14,6 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from dp_accounting.rdp.rdp_privacy_accountant import _gamma_truncated_negative_binomial
 from scipy import stats
 
+from papers.common.refute import lower_bound
 from tacit import Privacy, TacitError
 from tacit.privacy import (
     Everyone,
@@ -26,7 +27,6 @@ from tacit.privacy import (
     noise_for,
     spent,
 )
-from tacit.privacy.audit import lower_bound
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.guarantee import GIVEN
 from tacit.privacy.selection import halting, number_of_runs, tuning

@@ -263,8 +263,11 @@ def test_few_and_many_tasks(rendered, tasks):
 
 
 def test_same_result_same_bytes(make, tmp_path):
-    one = write_html(make(), tmp_path / "deep" / "a.html", date="2025-01-31")
-    two = write_html(make(), tmp_path / "b.html", date="2025-01-31")
+    first, second = make(), make()
+    for result in (first, second):
+        result["timing"]["date"] = "2025-01-31"
+    one = write_html(first, tmp_path / "deep" / "a.html")
+    two = write_html(second, tmp_path / "b.html")
     assert one.read_bytes() == two.read_bytes()
     assert "2025-01-31" in one.read_text(encoding="utf-8")
 

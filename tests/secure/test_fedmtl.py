@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tacit
+from tacit import exchange
 from tacit.engine.secure_exchange import SecureExchange
 from tacit.errors import TacitError
-from tacit.exchange import mixing
 from tacit.methods import FedMTL
 from tacit.secure.jobs.fedmtl import SLACK
 from tacit.secure.jobs.job import InProcess
@@ -87,7 +87,7 @@ def test_peers_whose_weight_is_next_to_nothing_do_not_count(trust: str) -> None:
     together["client-2"] = dataclasses.replace(secrets["client-2"], **alike)
     answers = InProcess().run(round.job(honest, trust=trust), together).answers
     assert np.abs(answers["client-0"].rows - own).max() > 1e-2  # a third of the rows does count
-    assert SAY == mixing.SAY
+    assert SAY == exchange.SAY
 
 
 def test_fake_tasks_never_match() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from papers.common.refute import lower_bound
 from tacit.privacy import Poisson, Release, spent
-from tacit.privacy.audit import lower_bound
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.grid import Grid
 from tacit.randomness import Randomness

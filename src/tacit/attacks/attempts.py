@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +39,18 @@ WORST_TASK = "the target sends the most that the clip lets through, in every coh
 COLLUDING = "all servers but one pool what they know, their noise included"
 
 
+class How(NamedTuple):
+    """What all attacks on a run share."""
+
+    privacy: Privacy
+    """What is promised, with its δ."""
+    runs: int | None
+    """How often the channel is run, where it is; None for what is usual."""
+    seed: int | None
+    confidence: float
+    progress: Progress
+
+
 def _assumed(channel: Channel, *more: str) -> tuple[str, ...]:
     servers = (COLLUDING,) if channel.curator is not None else ()
     return (
@@ -55,16 +68,7 @@ def coming(channel: Channel, rounds: int) -> Counter[Booked]:
     return Counter(one for one in releases if one is not None)
 
 
-def many_runs(
-    channel: Channel,
-    booked: Sequence[float] | None,
-    rounds: int,
-    privacy: Privacy,
-    runs: int | None,
-    seed: int | None,
-    confidence: float,
-    progress: Progress,
-) -> Audit:
+def many_runs(channel: Channel, booked: Sequence[float] | None, rounds: int, how: How) -> Audit:
     """One worst task, there or not, in many runs of the channel alone.
 
     `booked` is the noise of every release of a run that was made, in their order.
@@ -77,27 +81,19 @@ def many_runs(
         channel = dataclasses.replace(channel, release=release, weights=weights)
         rounds = len(booked)
     channel = stage(channel)
-    runs = runs or _runs(channel, rounds)
-    worlds = worst_worlds(channel, privacy.neighbours)
-    bound = _bound(channel, worlds, rounds, runs, seed, privacy, confidence, progress)
+    runs = how.runs or _runs(channel, rounds)
+    worlds = worst_worlds(channel, how.privacy.neighbours)
     return Audit(
         "many runs",
-        Promised.of(coming(channel, rounds), privacy, channel.sampler),
-        bound,
-        confidence,
+        Promised.of(coming(channel, rounds), how.privacy, channel.sampler),
+        _bound(channel, worlds, rounds, runs, how),
+        how.confidence,
         {"runs": runs, "releases": runs * rounds},
         _assumed(channel, WORST_TASK),
     )
 
 
-def one_run(
-    simulation: Simulation,
-    privacy: Privacy,
-    canaries: int,
-    seed: int | None,
-    confidence: float,
-    progress: Progress,
-) -> Audit:
+def one_run(simulation: Simulation, canaries: int, how: How) -> Audit:
     """The whole run, with canaries put in by fair coins."""
     rounds, length = simulation.course.length, simulation.course.contribution_size
     if any(simulation.course.size_at(round) != length for round in range(rounds)):
@@ -105,21 +101,21 @@ def one_run(
             f"canaries send vectors of one length, but those of {type(simulation.method).__name__} "
             "differ from round to round: attack the channel in many runs instead (many_runs=…)"
         )
-    coins = np.random.default_rng(seed).random(canaries) < 0.5
+    privacy, coins = how.privacy, np.random.default_rng(how.seed).random(canaries) < 0.5
     channel = WithCanaries.of(
         simulation.channel, coins, length, privacy.neighbours, rounds, simulation.device
     )
     promised = Promised.of(coming(channel, rounds), privacy, channel.sampler)
     simulation.course.channel = channel
-    with progress.rounds("one run with canaries", rounds) as on_round:
+    with how.progress.rounds("one run with canaries", rounds) as on_round:
         simulation.run(on_round=on_round)
     assert privacy.delta is not None
-    found = guess(channel.scores, coins, privacy.delta, confidence)
+    found = guess(channel.scores, coins, privacy.delta, how.confidence)
     return Audit(
         "one run",
         promised,
         found.epsilon_lower,
-        confidence,
+        how.confidence,
         {"canaries": found.canaries, "guesses": found.guesses, "right": found.right},
         _assumed(
             channel,
@@ -129,14 +125,7 @@ def one_run(
     )
 
 
-def neighbour(
-    simulations: tuple[Simulation, Simulation],
-    privacy: Privacy,
-    runs: int | None,
-    seed: int | None,
-    confidence: float,
-    progress: Progress,
-) -> Audit:
+def neighbour(simulations: tuple[Simulation, Simulation], how: How) -> Audit:
     """The first round of two federations that differ in one task, from what tasks send in it."""
     first, second = simulations
     channel = dataclasses.replace(stage(first.channel), tasks=len(first.federation))
@@ -149,8 +138,7 @@ def neighbour(
     moved = moves(channel, sent[1], every) - moves(channel, sent[0], every)
     alone, whole = np.delete(moved, target, axis=0).sum(axis=0), moved.sum(axis=0)
     others, total = float(np.linalg.norm(alone)), float(np.linalg.norm(whole))
-    runs = runs or _runs(channel, 1)
-    bound = _bound(channel, worlds, 1, runs, seed, privacy, confidence, progress)
+    runs = how.runs or _runs(channel, 1)
     broken = ""
     if others > 0:
         broken = (
@@ -161,9 +149,9 @@ def neighbour(
         broken = f"the sum moved by {total:.3g} clips, and {release.replaced:.3g} are claimed"
     return Audit(
         "neighbour",
-        Promised.of({release: 1}, privacy, channel.sampler, "replace"),
-        bound,
-        confidence,
+        Promised.of({release: 1}, how.privacy, channel.sampler, "replace"),
+        _bound(channel, worlds, 1, runs, how),
+        how.confidence,
         {"releases": runs, "others_moved": others, "sum_moved": total},
         _assumed(
             channel,
@@ -193,21 +181,12 @@ def _runs(channel: Channel, rounds: int) -> int:
     return max(FEWEST // fewer, min(MOST // fewer, RELEASES // (fewer * rounds)))
 
 
-def _bound(
-    channel: Channel,
-    worlds: Worlds,
-    rounds: int,
-    runs: int,
-    seed: int | None,
-    privacy: Privacy,
-    confidence: float,
-    progress: Progress,
-) -> float:
-    assert privacy.delta is not None
-    with progress.rounds("attacking the channel", runs) as on_round:
+def _bound(channel: Channel, worlds: Worlds, rounds: int, runs: int, how: How) -> float:
+    assert how.privacy.delta is not None
+    with how.progress.rounds("attacking the channel", runs) as on_round:
         on_run: Callable[[int], None] = lambda run: on_round(run, {})  # noqa: E731
-        found, coins = scores(channel, worlds, rounds, runs, seed, on_run)
-    return told_apart(found, coins, privacy.delta, confidence)
+        found, coins = scores(channel, worlds, rounds, runs, how.seed, on_run)
+    return told_apart(found, coins, how.privacy.delta, how.confidence)
 
 
 def _first_round(simulation: Simulation) -> Tensor:

@@ -82,11 +82,8 @@ def audit(
         )
     privacy = dataclasses.replace(privacy, delta=privacy.delta_for(len(federation)))
     plan = plan.but(privacy=privacy, curator=plan.curator and plan.curator.simulated)
-    compute, progress, randomness = (
-        device_of(plan.device),
-        progress_of(progress),
-        Randomness.of(seed),
-    )
+    compute, progress = device_of(plan.device), progress_of(progress)
+    randomness = Randomness.of(seed)
     made = model_of(plan.model, federation, randomness.key("model", 0)).to(compute)
 
     def ready(extra: int = 0, of: Federation = federation) -> Simulation:
@@ -96,18 +93,16 @@ def audit(
         sampler = sampler_for(privacy.sampling, share, len(federation) + extra)
         return simulation_of(plan, of.to(compute), made, sampler, randomness, compute)
 
+    how = attacks.How(privacy, many_runs, seed, confidence, progress)
     if one_run:
         number = _canaries(ready()) if canaries is None else canaries
-        found = attacks.one_run(ready(number), privacy, number, seed, confidence, progress)
+        found = attacks.one_run(ready(number), number, how)
     elif neighbour is not None:
-        pair = ready(), ready(of=neighbour)
-        found = attacks.neighbour(pair, privacy, many_runs, seed, confidence, progress)
+        found = attacks.neighbour((ready(), ready(of=neighbour)), how)
     else:
         booked = None if ledger is None else attacks.noise_booked(ledger)
         channel = ready().channel
-        found = attacks.many_runs(
-            channel, booked, rounds, privacy, many_runs, seed, confidence, progress
-        )
+        found = attacks.many_runs(channel, booked, rounds, how)
         if ledger is not None:  # the books, and nothing else, decide what was promised
             promised = Promised.of(ledger.releases(), privacy, channel.sampler)
             found = dataclasses.replace(found, promised=promised)

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from tacit.checks import check_type, near
 from tacit.data.arrays import from_arrays
+from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.npz import from_npz
 from tacit.data.sets import leaf, synthetic
@@ -71,6 +72,11 @@ def _reader(
     return Reader(read, {name: kinds[name] for name in named if name not in without})
 
 
+def _dealt(read: Callable[..., Federation]) -> Reader:
+    """A reader that takes the options of a dealing beside its own."""
+    return Reader(read, _reader(read).options | get_type_hints(Dealing))
+
+
 def _table(path: str, **options: Any) -> Federation:
     absent = [f"{key}=" for key in ("task", "target") if key not in options]
     if absent and options.get("schema") is None:
@@ -102,7 +108,7 @@ _BUILT_IN = [
     (Source("personal-shift", "made-up tasks around common weights", "regression or binary"),
      _made_up(synthetic.personal_shift)),
     (Source("scenes", "made-up scenes, pixels in heads: stand-in for NYUD2", "segmentation"),
-     _reader(scenes)),
+     _dealt(scenes)),
 ]  # fmt: skip
 _IN_A_FOLDER = [
     (Source("femnist", "handwritten characters by writer, LEAF", "multiclass",
@@ -128,19 +134,19 @@ _IN_A_FOLDER = [
      _reader(stackexchange)),
     (Source("celeba-attributes", "40 attributes of celebrities, in heads (FedMTL 7)", "multilabel",
             "list_attr_celeba.txt or .csv and img_align_celeba in $TACIT_DATA/celeba"),
-     _reader(celeba_attributes)),
+     _dealt(celeba_attributes)),
     (Source("lfwa", "40 attributes of faces in the wild, in heads (FedMTL 7)", "multilabel",
             "lfw_att_40.mat (tacit[data]) and lfw in $TACIT_DATA/lfwa"),
-     _reader(lfwa)),
+     _dealt(lfwa)),
     (Source("facea", "CelebA and LFWA, half of the clients each (FedMTL 7)", "multilabel",
             "both of them in $TACIT_DATA"),
-     _reader(facea)),
+     _dealt(facea)),
     (Source("lfw-pseudo", "stand-in for LFWA: attributes that a model predicted", "multilabel",
             "lfw_9000_32x32_facer40.npz in $TACIT_DATA/lfw_pseudo_attr"),
-     _reader(lfw_pseudo)),
+     _dealt(lfw_pseudo)),
     (Source("nyud2", "classes of pixels of rooms, in heads (FedMTL 7)", "segmentation",
             "train/ and val/ with image/*.npy, label/*.npy in $TACIT_DATA/nyud2"),
-     _reader(nyud2)),
+     _dealt(nyud2)),
     (Source("heart", "heart disease in four hospitals that predict different things", "multilabel",
             "processed.*.data of UCI in $TACIT_DATA/heart"),
      _reader(heart)),

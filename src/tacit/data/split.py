@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tacit.checks import check_whole
 from tacit.errors import TacitError
 from tacit.randomness import name_keys, scramble
 
@@ -39,9 +40,8 @@ class SplitRule:
                 f"validation={self.validation} and test={self.test} leave no rows to train on; "
                 "their sum must be below 1"
             )
-        for name, value in (("split_seed", self.seed), ("min_rows", self.min_rows)):
-            if not isinstance(value, (int, np.integer)) or value < 0:
-                raise TacitError(f"{name} is {value!r}, expected a whole number, 0 or more")
+        check_whole("split_seed", self.seed, 0)
+        check_whole("min_rows", self.min_rows, 0)
 
     @property
     def needed(self) -> int:

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from tacit.engine.course import Course, Public
-from tacit.engine.stopping import ASTRAY, astray, no_better_for
 from tacit.engine.store import REMEDY, Store, in_the_place_of, lost
 from tacit.files import reading
 from tacit.local.threads import threads_for
@@ -32,6 +31,12 @@ from tacit.privacy.curator import Curated
 
 CURVE_POINTS = 20
 SAVE_EVERY_SECONDS = 1.0
+LARGEST = 1e12
+"""Numbers on a billboard that goes anywhere are smaller."""
+ASTRAY = (
+    "the billboard diverged in round {}, and tasks keep the one before: use a smaller lr, or "
+    "method auto, whose steps cannot diverge"
+)
 OnRound = Callable[[int, dict[str, Any]], None]
 Draw = Callable[[int], Tensor]
 """The cohort of a round."""
@@ -200,12 +205,12 @@ class Rounds:
             on_round(round, self.curve[-1] | so_far)
             if round == length:
                 break
-            if patience is not None and no_better_for(self.curve) >= patience:
+            if patience is not None and _no_better_for(self.curve) >= patience:
                 self.stopped = f"validation loss did not improve for {patience} evaluations"
                 break
             try:
                 after = self.next_board()
-                if astray(self.course.votes.without(after)):
+                if _diverged(self.course.votes.without(after)):
                     self.stopped = ASTRAY.format(round + 1)
                     break
                 self.publish(after)
@@ -280,3 +285,14 @@ def epsilon_so_far(
     coming = [channel.release_at(min(t, rounds - 1)) or release for t in range(longest)]
     curve = growth(coming, privacy.delta_for(tasks), privacy.neighbours)
     return lambda releases: curve[min(releases, longest)] if math.isfinite(curve[-1]) else None
+
+
+def _diverged(board: Board) -> bool:
+    """Whether the billboard diverged; it is public, so nothing is told by stopping there."""
+    return not all(bool((value.abs() < LARGEST).all()) for value in board.tensors.values())
+
+
+def _no_better_for(curve: list[dict[str, Any]]) -> int:
+    """Evaluations since the lowest loss."""
+    losses = [point["loss"] for point in curve]
+    return len(losses) - 1 - losses.index(min(losses))

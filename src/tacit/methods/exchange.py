@@ -63,6 +63,9 @@ class ExchangeMethod(TrainedMethod):
         `rows` are all its validation rows as one batch if the method `judges`, else none.
         """
 
+    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
+        return state["w"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class MixingMethod(ExchangeMethod):

@@ -79,6 +79,3 @@ class FedAMP(MixingMethod):
         self, model: FlatModel, board: Board, state: State, answer: Tensor, rows: Batches
     ) -> State:
         return state | {"cloud": answer[0]}
-
-    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
-        return state["w"]

@@ -129,6 +129,3 @@ class FedFomo(ExchangeMethod):
         weights = first_order(own, vmap(loss)(models), loss(own), models)
         w = own + weights @ (models - own)
         return state | {"w": w, "liked": weights[: self.peers]}
-
-    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
-        return state["w"]

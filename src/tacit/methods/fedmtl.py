@@ -113,6 +113,3 @@ class FedMTL(MixingMethod):
     ) -> State:
         w, rest = answer[0, : model.size], answer[0, model.size :]
         return {"w": w, "buffers": state["buffers"] if self.statistics == "own" else rest}
-
-    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
-        return state["w"]

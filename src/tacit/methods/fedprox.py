@@ -38,13 +38,8 @@ class FedProx(FedAvg):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
+        published, rate = board["model"], self.rate(board)
         w, buffers = sgd(
-            model,
-            board["model"],
-            state["buffers"],
-            batches,
-            self.rate(board),
-            pull=self.pull,
-            towards=board["model"],
+            model, published, state["buffers"], batches, rate, pull=self.pull, towards=published
         )
-        return {"buffers": buffers}, w - board["model"]
+        return {"buffers": buffers}, w - published

@@ -38,14 +38,9 @@ class Local(TrainedMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
+        rate, start = self.rate(board), board["start"]
         w, buffers = sgd(
-            model,
-            state["w"],
-            state["buffers"],
-            batches,
-            self.rate(board),
-            pull=self.shrink,
-            towards=board["start"],
+            model, state["w"], state["buffers"], batches, rate, pull=self.shrink, towards=start
         )
         return {"w": w, "buffers": buffers}, w[:0]
 

@@ -92,6 +92,3 @@ class MOCHA(ExchangeMethod):
         self, model: FlatModel, board: Board, state: State, answer: Tensor, rows: Batches
     ) -> State:
         return state | {"relatives": answer[0, : model.size], "stiffness": answer[0, model.size :]}
-
-    def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
-        return state["w"]

@@ -65,16 +65,9 @@ class NaiveDP(RelatedMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        w, buffers = sgd(
-            model,
-            board["own"],
-            state["buffers"],
-            batches,
-            self.rate(board),
-            pull=self.pull,
-            towards=board["mean"],
-        )
-        return {"buffers": buffers}, w - board["own"]
+        own, mean, rate = board["own"], board["mean"], self.rate(board)
+        w, buffers = sgd(model, own, state["buffers"], batches, rate, pull=self.pull, towards=mean)
+        return {"buffers": buffers}, w - own
 
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         return {"models": board["models"] + mean.reshape(board["models"].shape)}

@@ -54,15 +54,9 @@ class PMTL(BillboardMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
-        mean, before = board["mean"], state["w"]
+        mean, before, rate = board["mean"], state["w"], self.rate(board)
         w, buffers = sgd(
-            model,
-            before,
-            state["buffers"],
-            batches,
-            self.rate(board),
-            pull=self.pull,
-            towards=mean,
+            model, before, state["buffers"], batches, rate, pull=self.pull, towards=mean
         )
         origin = mean if self.update == "from-mean" else before
         return {"w": w, "buffers": buffers}, w - origin

@@ -55,14 +55,9 @@ class RelatedPMTL(RelatedMethod):
     def client(
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
+        pull, target, rate = self.pull * board["strength"], board["target"], self.rate(board)
         w, buffers = sgd(
-            model,
-            state["w"],
-            state["buffers"],
-            batches,
-            self.rate(board),
-            pull=self.pull * board["strength"],
-            towards=board["target"],
+            model, state["w"], state["buffers"], batches, rate, pull=pull, towards=target
         )
         return {"w": w, "buffers": buffers}, w - board["fit"]
 

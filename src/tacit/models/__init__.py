@@ -13,8 +13,7 @@ from torch import nn
 
 from tacit.data.federation import Federation
 from tacit.errors import TacitError
-from tacit.models.cnn import celeba_cnn, femnist_cnn
-from tacit.models.lenet import UNITS, lenet_body
+from tacit.models.cnn import UNITS, celeba_cnn, femnist_cnn, lenet_body
 from tacit.models.linear import linear, mlp, without_intercept
 from tacit.models.mobilenet import CHANNELS, mobilenet_body
 from tacit.models.multihead import MultiHead, headed, with_heads

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tacit.privacy.accounting import Booked, Release, Spent, spent
-from tacit.privacy.calibration import noise_for, theorem_1
+from tacit.privacy.calibration import noise_for
 from tacit.privacy.guarantee import NOT_COVERED, Guarantee, Prepaid, Privacy, guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone, InTurn, Poisson, Sampler, sampler_for
@@ -37,7 +37,6 @@ __all__ = [
     "noise_for",
     "sampler_for",
     "spent",
-    "theorem_1",
 ]
 
 

@@ -83,13 +83,3 @@ def _aim(left: float, right: float, epsilon: float) -> float:
         return 0.5
     above, below = math.log(left / epsilon), math.log(max(right, 1e-12) / epsilon)
     return min(0.9, max(0.1, above / (above - below)))
-
-
-def theorem_1(epsilon: float, delta: float, clip: float, releases: int, tasks: int) -> float:
-    """The paper's closed form for full participation: σ of the noise on the *mean* update.
-
-    Hu, Wu, Smith (2023), Theorem 1: σ = 4γ √(T log(1/δ)) / (ε m) suffices when every task takes
-    part in each of the T rounds and neighbours replace one task. `theorem_1(...) · tasks / clip` is
-    the noise multiplier of that σ; the PLD accountant shows how much less is enough.
-    """
-    return 4 * clip * math.sqrt(releases * math.log(1 / delta)) / (epsilon * tasks)

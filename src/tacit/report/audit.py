@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.report.page import definitions, paragraph
-from tacit.report.words import count
+from tacit.report.words import count, sentence
 
 MEANS = (
     "An attack can refute the promise and cannot prove it. The bound is what this observer, with "
@@ -38,11 +38,11 @@ def section(result: Mapping[str, Any]) -> str:
 
 
 def _facts(name: str, audit: Mapping[str, Any]) -> str:
-    verdict, colour = audit["verdict"], "bad" if audit["refuted"] else ""
+    colour = "bad" if audit["refuted"] else ""
     facts: list[tuple[str, object, str]] = [
-        (NAMES.get(name, name), verdict[:1].upper() + verdict[1:], colour),
+        (NAMES.get(name, name), sentence(audit["verdict"]), colour),
         ("Promised", audit["promised"]["in_words"], ""),
-        ("Assumed", [words[:1].upper() + words[1:] for words in audit["assumed"]], ""),
+        ("Assumed", [sentence(words) for words in audit["assumed"]], ""),
         ("Tried", ", ".join(_tried(*one) for one in audit["tries"].items()), ""),
     ]
     return definitions(facts)

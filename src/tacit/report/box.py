@@ -21,6 +21,7 @@ from tacit.report.words import (
     neighbours_text,
     plain,
     plural,
+    sentence,
     state,
 )
 
@@ -30,26 +31,39 @@ def guarantee_box(guarantee: Mapping[str, Any], *, adapted: bool = False) -> str
 
     `adapted` says that the clip followed a quantile, so that its last value is not that of all.
     """
-    kind = state(guarantee)
+    # Struck out where the promise does not hold, so that nobody copies the number on its own.
+    void = guarantee.get("epsilon") is not None and state(guarantee) in (SEEDED, LEAKY, UNSURE)
+    return signed_box(guarantee, _figures(guarantee), _facts(guarantee, adapted), void=void)
+
+
+def signed_box(
+    guarantee: Mapping[str, Any],
+    figures: list[tuple[str, str]],
+    facts: list[tuple[str, object, str]],
+    *,
+    void: bool,
+) -> str:
+    """The frame: the verdict with its figures, struck out where they are void, then the facts."""
     said = text(meaning(guarantee)).replace("e^ε", "e<sup>ε</sup>")
+    shown = "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in figures)
     return (
-        f'<section class="box {kind.colour}" aria-label="Guarantee"><div class="verdict">'
-        f"<h2>{text(headline(guarantee))}</h2>{_figures(guarantee)}"
-        f"<p>{said}</p></div>"
-        f"{definitions(_facts(guarantee, adapted))}"
+        f'<section class="box {state(guarantee).colour}" aria-label="Guarantee">'
+        f'<div class="verdict"><h2>{text(headline(guarantee))}</h2>'
+        f'<div class="figures{" void" if void else ""}">{shown}</div>'
+        f"<p>{said}</p></div>{definitions(facts)}"
         f'<p class="sentence">In one sentence: {text(guarantee.get("in_words", ""))}</p></section>'
     )
 
 
 def uncovered(result: Mapping[str, Any]) -> str:
     """The label that every figure computed over several tasks carries."""
-    words = _sentence(label(result))
+    words = sentence(label(result))
     # A label that already explains itself is left alone.
     rest = "" if ":" in words else f": {NOT_PUBLISHED}."
     return paragraph(Markup(f"<b>{text(words)}</b>{text(rest)}"), "uncovered")
 
 
-def _figures(guarantee: Mapping[str, Any]) -> str:
+def _figures(guarantee: Mapping[str, Any]) -> list[tuple[str, str]]:
     figures = [(f"ε = {epsilon_text(guarantee)}", "how much may be learned about one task")]
     if guarantee.get("channel") == "nothing":
         figures = [("ε = 0", "nothing may be learned about any task")]
@@ -61,15 +75,12 @@ def _figures(guarantee: Mapping[str, Any]) -> str:
         figures.append(
             (f"δ = {delta_text(guarantee['delta'])}", "probability that the bound fails")
         )
-    # Struck out where the promise does not hold, so that nobody copies the number on its own.
-    void = guarantee.get("epsilon") is not None and state(guarantee) in (SEEDED, LEAKY, UNSURE)
-    made = "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in figures)
-    return f'<div class="figures{" void" if void else ""}">{made}</div>'
+    return figures
 
 
 def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, object, str]]:
     kind = state(guarantee)
-    protects, trusts = (_sentence(guarantee.get(key)) for key in ("protects", "trusts"))
+    protects, trusts = (sentence(guarantee.get(key)) for key in ("protects", "trusts"))
     facts: list[tuple[str, object, str]] = []
     if kind in (SEEDED, LEAKY, UNSURE):
         protects = (
@@ -80,19 +91,19 @@ def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, objec
     if guarantee.get("channel") != "nothing":
         if guarantee.get("neighbours"):
             whole = f"{neighbours_text(guarantee['neighbours'])}: a task with all its rows, at once"
-            facts.append(("What may differ", _sentence(whole), ""))
-        facts.append(("Sampling", _sentence(guarantee.get("sampling")), ""))
+            facts.append(("What may differ", sentence(whole), ""))
+        facts.append(("Sampling", sentence(guarantee.get("sampling")), ""))
         if guarantee.get("accountant"):
             name = guarantee["accountant"]
             facts.append(("Accountant", f"{LONG.get(name, name)}, over every booked release", ""))
         facts.append(("Releases", _releases(guarantee), ""))
         facts.append(("Noise", _noise(guarantee, adapted), ""))
     if kind.key != EXCHANGED.key:  # it says what ε covers, and here is none
-        facts.append(("Choice of settings", _sentence(guarantee.get("tuning")), ""))
+        facts.append(("Choice of settings", sentence(guarantee.get("tuning")), ""))
     assumptions = guarantee.get("assumptions") or []
-    facts.append(("Assumptions", [_sentence(a) for a in assumptions] or "None stated", ""))
+    facts.append(("Assumptions", [sentence(a) for a in assumptions] or "None stated", ""))
     leaks = guarantee.get("leaks") or []
-    facts.append(("Leaks", [_sentence(leak) for leak in leaks] or "None", "bad" if leaks else ""))
+    facts.append(("Leaks", [sentence(leak) for leak in leaks] or "None", "bad" if leaks else ""))
     return facts
 
 
@@ -135,8 +146,3 @@ def _noise(guarantee: Mapping[str, Any], adapted: bool) -> str:
 
 def _digits(value: float) -> str:
     return count(round(value)) if value >= 1000 else f"{value:.3g}"
-
-
-def _sentence(words: Any) -> str:
-    said = str(words) if words else "not stated"
-    return said[:1].upper() + said[1:]

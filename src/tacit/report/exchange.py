@@ -11,7 +11,7 @@ from tacit.report import graph
 from tacit.report.box import uncovered
 from tacit.report.clients import Clients, clients
 from tacit.report.matrix import heat_map
-from tacit.report.page import Markup, drawing, framed, paragraph, text
+from tacit.report.page import Markup, drawing, framed, note, paragraph, text
 from tacit.report.words import count, plural, share
 
 CURATOR = (
@@ -59,10 +59,7 @@ def _hidden(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         f"them either.{kept} Answers are without noise: each client learns from its own what a "
         "mixture of others' models tells."
     )
-    return (
-        f'<div class="told amber" role="note"><b class="says">{text(says)}</b>'
-        f"{paragraph(words)}</div>"
-    )
+    return note(says, "amber", paragraph(words))
 
 
 def _single(result: Mapping[str, Any]) -> bool:
@@ -120,10 +117,7 @@ def _given_away(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         for receiver, sender, rounds in gave["examples"]
     )
     examples = f"<p>For example:</p><ul>{lines}</ul>" if lines else ""
-    return (
-        f'{head}<div class="told red" role="note"><b class="says">{text(says)}</b>'
-        f"{paragraph(why)}{examples}{paragraph(_remedy(result))}</div>"
-    )
+    return head + note(says, "red", paragraph(why) + examples + paragraph(_remedy(result)))
 
 
 def _remedy(result: Mapping[str, Any]) -> Markup:
@@ -163,10 +157,7 @@ def _nothing_given_away(result: Mapping[str, Any], found: Mapping[str, Any]) -> 
             f" In the last answers one other client alone had {part} of what a client got from "
             "others: the closer to all, the closer the answer to its model."
         )
-    return (
-        f'<div class="told {"amber" if answered else "green"}" role="note">'
-        f'<b class="says">{text(says)}</b>{paragraph(words)}</div>'
-    )
+    return note(says, "amber" if answered else "green", paragraph(words))
 
 
 def _largest_share(found: Mapping[str, Any]) -> float | None:

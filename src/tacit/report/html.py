@@ -28,6 +28,7 @@ from tacit.report.scores import (
     Score,
     against_alone,
     baseline,
+    entries,
     number,
     overall_score,
     score,
@@ -49,22 +50,15 @@ CHOSEN = (
 )
 
 
-def write_html(
-    result: Mapping[str, Any],
-    path: str | os.PathLike[str],
-    *,
-    date: datetime.date | str | None = None,
-) -> Path:
+def write_html(result: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write the report of one run, from the content of its result.json and nothing else.
 
     Attacks on the run are shown where they stand under `audits` (what `tacit audit` keeps).
-
-    `date` stands in the title; without it the run's own date, and without that today.
     """
-    return save(page(result, date=date), path)
+    return save(page(result), path)
 
 
-def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) -> str:
+def page(result: Mapping[str, Any]) -> str:
     """The report as a string."""
     data, method = result["federation"]["source"], result["config"].get("method", "a method")
     tasks = against_alone(result)
@@ -73,7 +67,7 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
     title = f"{data}: {method}"
     content = [
         f"<h1>{text(title)}</h1>",
-        paragraph(_subtitle(result, date), "sub"),
+        paragraph(_subtitle(result), "sub"),
         guarantee_box(
             result["guarantee"], adapted=result["config"].get("clip_quantile") is not None
         ),
@@ -97,9 +91,10 @@ def page(result: Mapping[str, Any], *, date: datetime.date | str | None = None) 
     return document(f"{title} · tacit report", "\n".join(part for part in content if part), footer)
 
 
-def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> str:
+def _subtitle(result: Mapping[str, Any]) -> str:
+    """What was run on, and when; a result that does not say so is of today."""
     federation = result["federation"]
-    when = str(date or result.get("timing", {}).get("date") or datetime.date.today().isoformat())
+    when = result.get("timing", {}).get("date") or datetime.date.today().isoformat()
     kind = str(federation.get("kind", "unknown kind"))
     if federation.get("heads"):
         kind += f", {plural(len(federation['heads']['names']), 'head')}"
@@ -108,29 +103,22 @@ def _subtitle(result: Mapping[str, Any], date: datetime.date | str | None) -> st
 
 def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     metrics, main, kind = result["metrics"], overall_score(result), task_score(result)
-    entries: list[tuple[str, Mapping[str, Any], Comparison | None]] = [
-        ("Personal models (this run)", metrics["overall"], tasks)
-    ]
     names = {"local": "Each task alone (shares nothing)", "global": "One model for all tasks"}
-    for name in {**names, **(metrics.get("baselines") or {})}:
-        found = baseline(result, name)
-        if found:
-            other = None if name == "local" else against_alone(result, found.get("per_task") or {})
-            entries.append((names.get(name, name), found["overall"], other))
+    shown = entries(result, "Personal models (this run)", names)
     head: list[object] = [
         "",
         Markup(f"{text(main.words)}<small>{main.better}</small>"),
         Markup(f"worst tenth of tasks<small>{text(kind.words)}, {kind.better}</small>"),
     ]
-    digits = main.decimals(overall.get(main.name) for _, overall, _ in entries)
-    worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in entries)
+    digits = main.decimals(overall.get(main.name) for _, overall, _ in shown)
+    worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in shown)
     rows: list[list[object]] = [
         [words, main.text(o.get(main.name), digits), kind.text(o.get("worst_tenth"), worst)]
-        for words, o, _ in entries
+        for words, o, _ in shown
     ]
     if tasks is not None:
         head += ["tasks better than alone", "tasks worse than alone"]
-        for row, (_, _, compared) in zip(rows, entries, strict=True):
+        for row, (_, _, compared) in zip(rows, shown, strict=True):
             row += [NOTHING, NOTHING] if compared is None else _won(compared)
     part = metrics.get("part", "test")
     said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
@@ -143,10 +131,8 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     note = paragraph(" ".join(filter(None, said)), "note")
     missing = "No comparison with training alone: this run was made without that baseline."
     alone = "" if tasks is not None else paragraph(missing, "note")
-    shown = table(head, rows, kind="wide", mine=0)
-    return (
-        "<h2>What the tasks got</h2>" + uncovered(result) + shown + note + alone + _others(result)
-    )
+    got = "<h2>What the tasks got</h2>" + uncovered(result)
+    return got + table(head, rows, kind="wide", mine=0) + note + alone + _others(result)
 
 
 def _won(tasks: Comparison) -> list[str]:

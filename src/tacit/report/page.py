@@ -119,6 +119,11 @@ def paragraph(words: object, kind: str = "") -> str:
     return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
 
 
+def note(says: str, colour: str, content: str) -> str:
+    """A coloured box that says one thing in bold, and explains it."""
+    return f'<div class="told {colour}" role="note"><b class="says">{text(says)}</b>{content}</div>'
+
+
 def table(
     head: Sequence[object],
     rows: Iterable[Sequence[object]],

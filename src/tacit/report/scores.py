@@ -135,6 +135,10 @@ class Comparison:
         return [int(k) for k in order[: min(most, self.losing)]]
 
 
+Entry = tuple[str, Mapping[str, Any], Comparison | None]
+"""A line of a table of scores: who, its scores, and its tasks against each alone."""
+
+
 def number(value: Any) -> float:
     """A finite or infinite float; NaN where result.json has null."""
     return math.nan if value is None else float(value)
@@ -199,3 +203,13 @@ def against_alone(
         gain[keep],
         len(mine) - int(keep.sum()),
     )
+
+
+def entries(result: Mapping[str, Any], personal: str, names: Mapping[str, str]) -> list[Entry]:
+    """The personal models, and every baseline with scores under its name; those named first."""
+    found: list[Entry] = [(personal, result["metrics"]["overall"], against_alone(result))]
+    for name in {**names, **(result["metrics"].get("baselines") or {})}:
+        if known := baseline(result, name):
+            other = None if name == "local" else against_alone(result, known.get("per_task") or {})
+            found.append((names.get(name, name), known["overall"], other))
+    return found

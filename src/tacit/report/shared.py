@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from tacit.report.page import Markup, drawing, paragraph, table, text
 from tacit.report.plots import shorten
 from tacit.report.svg import GAIN, GRID, INK, MUTED, WIDE, axes, figure
-from tacit.report.words import MINUS, NOTHING, plural
+from tacit.report.words import MINUS, NOTHING, plural, sentence
 
 DRAWN = 40
 """Coefficients that are drawn; more of them would be a wall."""
@@ -43,7 +43,7 @@ def section(result: Mapping[str, Any]) -> str:
         "Estimates with 95 % intervals, in spreads of the target for a spread of the column "
         "(or for its 0 turning 1). "
     ) + ("Dark: what sampling alone leaves open. Light: what privacy noise adds." * private)
-    covered = Markup(f"<b>{text(_sentence(found['label']))}</b>.")
+    covered = Markup(f"<b>{text(sentence(found['label']))}</b>.")
     return (
         "<h2>Shared coefficients</h2>"
         + paragraph(covered, "covered" if result["guarantee"].get("private") else "uncovered")
@@ -76,7 +76,7 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
         *filter(None, [_missing(found)]),
         _aligned([["vary between tasks", "sd", *VARIED, *_correlated(found)], *_own(found)]),
         "\n".join(f"{name}: {value}" for name, value in _facts(found)),
-        f"{_sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
+        f"{sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
     ]
     return "\n\n".join(parts)
 
@@ -242,7 +242,3 @@ def name_rows(ax: Any, names: Sequence[str]) -> None:
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
     ax.grid(False, axis="y")
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]

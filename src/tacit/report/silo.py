@@ -10,10 +10,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tacit.report.box import signed_box
 from tacit.report.kept import kind as kind_of
 from tacit.report.page import (
     Markup,
-    definitions,
     document,
     drawing,
     paragraph,
@@ -24,7 +24,7 @@ from tacit.report.page import (
 from tacit.report.scores import Score, number, score
 from tacit.report.shared import caterpillar, effects_rows
 from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, beside, figure
-from tacit.report.words import delta_text, epsilon_text, headline, meaning, plural, state
+from tacit.report.words import delta_text, epsilon_text, plural, sentence
 
 PAGE = "report.html"
 LINES = 12
@@ -55,14 +55,13 @@ def write_page(report: Mapping[str, Any], log: Log, folder: Path) -> Path:
     return save(page(report, log), folder / PAGE)
 
 
-def page(report: Mapping[str, Any], log: Log, *, date: str | None = None) -> str:
+def page(report: Mapping[str, Any], log: Log) -> str:
     """The page as a string."""
     silo, consortium = report["silo"], report["consortium"]
     title = f"{silo}, a silo of {consortium}"
-    made = date or datetime.date.today().isoformat()
     content = [
         f"<h1>{text(title)}</h1>",
-        paragraph(f"{plural(report['rounds'], 'round')} · {made}", "sub"),
+        paragraph(f"{plural(report['rounds'], 'round')} · {datetime.date.today()}", "sub"),
         _box(report),
         _scores(report),
         _effects(report),
@@ -78,37 +77,28 @@ def page(report: Mapping[str, Any], log: Log, *, date: str | None = None) -> str
 def _box(report: Mapping[str, Any]) -> str:
     """The guarantee as it is for this silo: the promise, and what it cost."""
     promise = report["guarantee"]
-    said = text(meaning(promise)).replace("e^ε", "e<sup>ε</sup>")
     facts: list[tuple[str, object, str]] = [
-        ("What was agreed", [_sentence(line) for line in report["leaves"]], ""),
+        ("What was agreed", [sentence(line) for line in report["leaves"]], ""),
         ("What left", _left(report), ""),
         ("What it spent", _spent(report.get("spent")), ""),
-        ("Whom it must trust", _sentence(promise["trusts"]), ""),
-        ("Choice of settings", _sentence(promise["tuning"]), ""),
-        ("What is assumed", [_sentence(line) for line in promise["assumptions"]] or "Nothing", ""),
+        ("Whom it must trust", sentence(promise["trusts"]), ""),
+        ("Choice of settings", sentence(promise["tuning"]), ""),
+        ("What is assumed", [sentence(line) for line in promise["assumptions"]] or "Nothing", ""),
     ]
-    return (
-        f'<section class="box {state(promise).colour}" aria-label="Guarantee"><div class="verdict">'
-        f"<h2>{text(headline(promise))}</h2>{_figures(promise)}<p>{said}</p></div>"
-        f"{definitions(facts)}"
-        f'<p class="sentence">In one sentence: {text(promise["in_words"])}</p></section>'
-    )
-
-
-def _figures(promise: Mapping[str, Any]) -> str:
-    if promise.get("channel") == "exchange":
-        figures = [("no ε", "nothing bounds what may be learned about this silo")]
-    elif promise.get("epsilon") is None:
-        figures = [("ε = ∞", "no bound on what may be learned about this silo")]
-    else:
-        figures = [
-            (f"ε = {epsilon_text(promise)}", "how much may be learned about this silo"),
-            (f"δ = {delta_text(promise['delta'])}", "probability that the bound fails"),
-        ]
     # Struck out where the promise does not hold, so that nobody copies the number on its own.
     void = promise.get("epsilon") is not None and not promise.get("private")
-    made = "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in figures)
-    return f'<div class="figures{" void" if void else ""}">{made}</div>'
+    return signed_box(promise, _figures(promise), facts, void=void)
+
+
+def _figures(promise: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if promise.get("channel") == "exchange":
+        return [("no ε", "nothing bounds what may be learned about this silo")]
+    if promise.get("epsilon") is None:
+        return [("ε = ∞", "no bound on what may be learned about this silo")]
+    return [
+        (f"ε = {epsilon_text(promise)}", "how much may be learned about this silo"),
+        (f"δ = {delta_text(promise['delta'])}", "probability that the bound fails"),
+    ]
 
 
 def _left(report: Mapping[str, Any]) -> str:
@@ -232,7 +222,3 @@ def _log(log: Log) -> str:
     head = "The end of its log" if len(log) > LINES else "Its log"
     note = "What left this silo and what it refused, line by line; all of it is in log.txt."
     return f"<h2>{head}</h2>" + paragraph(note, "note") + table([], rows, kind="left")
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]

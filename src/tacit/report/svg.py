@@ -45,8 +45,8 @@ def axes(fig: Figure, *position: int | SubplotSpec) -> Axes:
     return ax
 
 
-def quiet(ax: Axes, colour: str = MUTED) -> None:
-    ax.tick_params(colors=colour, labelsize=9, length=3, width=0.8, which="both")
+def quiet(ax: Axes) -> None:
+    ax.tick_params(colors=MUTED, labelsize=9, length=3, width=0.8, which="both")
     ax.xaxis.label.set(color=INK, size=10)
     ax.yaxis.label.set(color=INK, size=10)
 

@@ -23,7 +23,7 @@ from tacit.report.scores import (
     Comparison,
     Score,
     against_alone,
-    baseline,
+    entries,
     overall_score,
     task_score,
 )
@@ -81,15 +81,7 @@ def _scores(result: Mapping[str, Any]) -> Table:
     if tasks is not None:
         inner.add_column("better than alone", justify="right")
         inner.add_column("worse", justify="right")
-    rows: list[tuple[str, Mapping[str, Any], Comparison | None]] = [
-        ("personal", result["metrics"]["overall"], tasks)
-    ]
-    names = {"local": "alone", "global": "one model for all"}
-    for name in {**names, **(result["metrics"].get("baselines") or {})}:
-        found = baseline(result, name)
-        if found:
-            other = None if name == "local" else against_alone(result, found.get("per_task") or {})
-            rows.append((names.get(name, name), found["overall"], other))
+    rows = entries(result, "personal", {"local": "alone", "global": "one model for all"})
     digits = main.decimals(overall.get(main.name) for _, overall, _ in rows)
     worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in rows)
     for name, overall, compared in rows:

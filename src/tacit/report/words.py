@@ -190,6 +190,12 @@ def _rarely(guarantee: Mapping[str, Any]) -> str:
     return f"δ = {delta_text(delta)} (1 in {count(math.floor(1 / delta + 1e-6))})"
 
 
+def sentence(words: Any) -> str:
+    """With a capital letter."""
+    said = str(words) if words else "not stated"
+    return said[:1].upper() + said[1:]
+
+
 def neighbours_text(neighbours: str | None) -> str:
     return NEIGHBOURS.get(neighbours or "", neighbours or "not stated")
 

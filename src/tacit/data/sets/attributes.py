@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.checks import check_whole
 from tacit.data.assemble import About
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.folders import find
-from tacit.data.sets.faces import HEADS, PER_HEAD, faces
+from tacit.data.sets.faces import HEADS, PER_HEAD, USUAL, faces
 from tacit.data.sets.school import read_mat
-from tacit.data.split import SplitRule
 from tacit.data.targets import Target
 from tacit.errors import TacitError
 
@@ -54,75 +54,37 @@ class _Listed(NamedTuple):
 
 
 def celeba_attributes(
-    path: str | Path | None = None,
-    *,
-    images: int = 12_000,
-    size: int = 32,
-    clients: int = 60,
-    heads_per_client: int | None = 2,
-    concentration: float = 1.0,
-    seed: int = 0,
-    validation: float = 0.15,
-    test: float = 0.15,
-    split_seed: int = 0,
-    min_rows: int = 20,
+    path: str | Path | None = None, *, images: int = 12_000, size: int = 32, **dealt: Any
 ) -> Federation:
     """Celebrities: x [N, 3, size, size], eight heads of five labels.
 
-    `images` are drawn at random; `heads_per_client=0` draws a number from 1 to all for each client;
-    `concentration` and `min_rows` are those of `tacit.data.deal`.
+    `images` are drawn at random; all other options are those of `tacit.data.deal.Dealing`, where 60
+    clients with 20 rows or more are usual.
     """
-    rule = SplitRule(validation, test, split_seed)
-    dealing = Dealing(clients, heads_per_client, concentration, seed, min_rows)
-    _check(dealing, rule, images, size)
+    dealing = _checked(images, size, dealt)
     listed = _celeba(find("celeba-attributes", path, ("celeba",)), images, dealing)
-    return _federation([listed], ("client",), dealing, rule, size, "CelebA")
+    return _federation([listed], ("client",), dealing, size, "CelebA")
 
 
 def lfwa(
-    path: str | Path | None = None,
-    *,
-    images: int = 9_000,
-    size: int = 32,
-    clients: int = 60,
-    heads_per_client: int | None = 2,
-    concentration: float = 1.0,
-    seed: int = 0,
-    validation: float = 0.15,
-    test: float = 0.15,
-    split_seed: int = 0,
-    min_rows: int = 20,
+    path: str | Path | None = None, *, images: int = 9_000, size: int = 32, **dealt: Any
 ) -> Federation:
     """Faces in the wild: x [N, 3, size, size]; options are those of `celeba_attributes`."""
-    rule = SplitRule(validation, test, split_seed)
-    dealing = Dealing(clients, heads_per_client, concentration, seed, min_rows)
-    _check(dealing, rule, images, size)
+    dealing = _checked(images, size, dealt)
     listed = _lfwa(find("lfwa", path, ("lfwa",)), images, dealing)
-    return _federation([listed], ("client",), dealing, rule, size, "LFWA")
+    return _federation([listed], ("client",), dealing, size, "LFWA")
 
 
 def facea(
-    path: str | Path | None = None,
-    *,
-    images: int = 16_000,
-    size: int = 32,
-    clients: int = 80,
-    heads_per_client: int | None = 2,
-    concentration: float = 1.0,
-    seed: int = 0,
-    validation: float = 0.15,
-    test: float = 0.15,
-    split_seed: int = 0,
-    min_rows: int = 20,
+    path: str | Path | None = None, *, images: int = 16_000, size: int = 32, **dealt: Any
 ) -> Federation:
     """FedMTL's FaceA: half of the clients see CelebA, half LFWA, half of the `images` each.
 
-    `path` is a folder with `celeba/` and `lfwa/`; other options are those of `celeba_attributes`.
+    `path` is a folder with `celeba/` and `lfwa/`; other options are those of `celeba_attributes`,
+    and 80 clients are usual.
     The paper does not say how many images come from which set.
     """
-    rule = SplitRule(validation, test, split_seed)
-    dealing = Dealing(clients, heads_per_client, concentration, seed, min_rows)
-    _check(dealing, rule, images, size)
+    dealing = _checked(images, size, {"clients": 80, **dealt})
     given = [None if path is None else Path(path) / name for name in ("celeba", "lfwa")]
     folders = [
         find("facea", place, (name,)) for place, name in zip(given, ("celeba", "lfwa"), strict=True)
@@ -130,31 +92,26 @@ def facea(
     first = _celeba(folders[0], -(-images // 2), dealing)
     second = _lfwa(folders[1], images // 2, dealing)
     prefixes = ("celeba", "lfwa")
-    return _federation([first, second], prefixes, dealing, rule, size, "CelebA and LFWA (FaceA)")
+    return _federation([first, second], prefixes, dealing, size, "CelebA and LFWA (FaceA)")
 
 
-def _check(dealing: Dealing, rule: SplitRule, images: int, size: int) -> None:
+def _checked(images: int, size: int, dealt: dict[str, Any]) -> Dealing:
     """Every number is checked, and Pillow found, before anything is read."""
-    dealing.check(HEADS, rule)
-    if not isinstance(images, int) or images < 2:
-        raise TacitError(f"images is {images!r}, expected a whole number, 2 or more")
-    if not isinstance(size, int) or isinstance(size, bool) or not 8 <= size <= 256:
-        raise TacitError(f"size is {size!r}, expected a whole number from 8 to 256")
+    dealing = Dealing(**USUAL | dealt)
+    dealing.check(HEADS)
+    check_whole("images", images, 2)
+    check_whole("size", size, 8, 256)
     try:
         import PIL  # noqa: F401
     except ImportError:
         raise TacitError(
             "reading photographs needs Pillow; install it with pip install 'tacit[data]'"
         ) from None
+    return dealing
 
 
 def _federation(
-    sets: list[_Listed],
-    prefixes: tuple[str, ...],
-    dealing: Dealing,
-    rule: SplitRule,
-    size: int,
-    source: str,
+    sets: list[_Listed], prefixes: tuple[str, ...], dealing: Dealing, size: int, source: str
 ) -> Federation:
     """Each set goes to its own share of the clients; rows are dealt before they are read."""
     if any(one.names != sets[0].names for one in sets):
@@ -171,7 +128,7 @@ def _federation(
     pixels = np.stack([_photograph(file, one.crop, size) for one in sets for file in one.files])
     labels = np.concatenate([one.labels for one in sets])
     target = Target("multilabel", labels, len(sets[0].names), sets[0].names)
-    return faces(pixels, target, client, names, About(source=source), dealing, rule)
+    return faces(pixels, target, client, names, About(source=source), dealing)
 
 
 def _photograph(file: Path, crop: float, size: int) -> np.ndarray:

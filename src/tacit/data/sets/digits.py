@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tacit.checks import check_whole
 from tacit.data.arrays import from_arrays
 from tacit.data.federation import Federation
 from tacit.errors import TacitError
@@ -29,12 +30,10 @@ def digits(
 
     A small `concentration` gives each writer few classes; a large one gives all the same mix.
     """
-    if not isinstance(writers, int) or not 2 <= writers <= 500:
-        raise TacitError(f"writers is {writers!r}, expected a whole number from 2 to 500")
+    check_whole("writers", writers, 2, 500)
     if not concentration > 0:
         raise TacitError(f"concentration is {concentration}, expected a number above 0")
-    if not isinstance(seed, int) or seed < 0:
-        raise TacitError(f"seed is {seed!r}, expected a whole number, 0 or more")
+    check_whole("seed", seed, 0)
     from sklearn.datasets import load_digits  # slow to import, and most runs do not need it
 
     points, classes = (np.asarray(side) for side in load_digits(return_X_y=True))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.npz import read_arrays
-from tacit.data.split import SplitRule
 from tacit.data.targets import Target
 from tacit.errors import TacitError
 
 FILE = "lfw_9000_32x32_facer40.npz"
 STAND_IN = "stand-in: attributes predicted by a model, not LFWA's"
 HEADS, PER_HEAD = 8, 5
+USUAL: dict[str, Any] = {"clients": 60, "min_rows": 20}
 CENTRE, SPREAD = 0.5, 0.25
 """Images lie between 0 and 1 and are brought to about zero mean by these constants."""
 
@@ -38,33 +38,23 @@ CENTRE, SPREAD = 0.5, 0.25
 def lfw_pseudo(
     path: str | Path | None = None,
     *,
-    clients: int = 60,
-    heads_per_client: int | None = 2,
     threshold: Literal["median", "half"] = "median",
     domains: int = 1,
-    concentration: float = 1.0,
-    seed: int = 0,
-    validation: float = 0.15,
-    test: float = 0.15,
-    split_seed: int = 0,
-    min_rows: int = 20,
+    **dealt: Any,
 ) -> Federation:
     """Faces with predicted attributes: x [N, 3, 32, 32], eight heads of five labels.
 
     Parameters
     ----------
-    heads_per_client : 0 draws a number from 1 to all for each client.
     threshold : "median": a label is 1 where the attribute is more likely than in half of all
         images, so that no constant answer is right more than half of the time; "half": where it
         is likelier than not, which is rare for most (constant answers are right in 91 %).
     domains : 2 gives the second half of the clients photographic negatives of their images. It
         stands for FaceA, where clients see one of two data sets (with 80 clients).
-    concentration, min_rows : how even the clients are, and the fewest rows of one; see
-        `tacit.data.deal`.
+    dealt : options of `tacit.data.deal.Dealing`, where 60 clients with 20 rows or more are usual.
     """
-    rule = SplitRule(validation, test, split_seed)
-    dealing = Dealing(clients, heads_per_client, concentration, seed, min_rows)
-    dealing.check(HEADS, rule)
+    dealing = Dealing(**USUAL | dealt)
+    dealing.check(HEADS)
     if threshold not in ("median", "half"):
         raise TacitError(f"threshold is {threshold!r}, expected 'median' or 'half'")
     if domains not in (1, 2):
@@ -77,7 +67,8 @@ def lfw_pseudo(
     images, chance, attributes = _read(file)
     client = dealing.rows(len(images))
     if domains == 2:
-        images = np.where((client >= -(-clients // 2))[:, None, None, None], 255 - images, images)
+        second = client >= -(-dealing.clients // 2)
+        images = np.where(second[:, None, None, None], 255 - images, images)
     cut = np.median(chance, axis=0) if threshold == "median" else 0.5
     said = {
         "median": "labels are above/below the median over all images, as part of their definition",
@@ -87,7 +78,7 @@ def lfw_pseudo(
     names = dealing.names(("client",) if domains == 1 else ("positive", "negative"))
     target = Target("multilabel", chance > cut, len(attributes), attributes)
     about = About(source=source, assumptions=(said[threshold],))
-    return faces(images, target, client, names, about, dealing, rule)
+    return faces(images, target, client, names, about, dealing)
 
 
 def faces(
@@ -97,7 +88,6 @@ def faces(
     names: list[str],
     about: About,
     dealing: Dealing,
-    rule: SplitRule,
 ) -> Federation:
     """From bytes [N, height, width, 3], 0/1 labels [N, 40], and the client of each row."""
     attributes = target.labels
@@ -107,14 +97,10 @@ def faces(
     target = replace(target, y=target.y[in_order].astype(np.float64))
     about = replace(about, features=tuple(f"x{k}" for k in range(values)))
     scale = [CENTRE] * values, [SPREAD] * values
-    made = assemble(x, target, np.array(names)[client[in_order]], about, rule=rule, scale=scale)
+    owners = np.array(names)[client[in_order]]
+    made = assemble(x, target, owners, about, rule=dealing.rule, scale=scale)
     groups = {f"T{k + 1}": attributes[k * PER_HEAD : (k + 1) * PER_HEAD] for k in range(HEADS)}
-    holds = dealing.heads(HEADS)
-    given = {
-        name: [head for head, held in zip(groups, row, strict=True) if held]
-        for name, row in zip(names, holds.tolist(), strict=True)
-    }
-    return made.with_heads(groups, given)
+    return made.with_heads(groups, dealing.held(names, list(groups)))
 
 
 def _read(file: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.checks import check_whole
 from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
 from tacit.data.folders import find
@@ -99,8 +100,8 @@ def _federation(
     rule: SplitRule,
     source: str,
 ) -> Federation:
-    if limit is not None and (not isinstance(limit, int) or limit < 2):
-        raise TacitError(f"users is {limit!r}, expected a whole number, 2 or more")
+    if limit is not None:
+        check_whole("users", limit, 2)
     said: tuple[str, ...] = ()
     held = None
     train, test = _files(place)

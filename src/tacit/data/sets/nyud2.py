@@ -14,6 +14,7 @@ order, and the last, window, is left out.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +23,7 @@ from torch.nn.functional import interpolate
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.folders import find
-from tacit.data.sets.scenes import check_size, dealt
-from tacit.data.split import SplitRule
+from tacit.data.sets.scenes import USUAL, check_size, with_heads
 from tacit.errors import TacitError
 
 CLASSES = (
@@ -35,18 +35,7 @@ PARTS = ("train", "val")
 
 
 def nyud2(
-    path: str | Path | None = None,
-    *,
-    images: int | None = None,
-    size: int = 128,
-    clients: int = 20,
-    heads_per_client: int | None = 2,
-    concentration: float = 1.0,
-    seed: int = 0,
-    validation: float = 0.15,
-    test: float = 0.15,
-    split_seed: int = 0,
-    min_rows: int = 10,
+    path: str | Path | None = None, *, images: int | None = None, size: int = 128, **dealt: Any
 ) -> Federation:
     """Rooms: x [N, 3, size, size], four heads of three classes for each pixel.
 
@@ -55,13 +44,10 @@ def nyud2(
     images : how many to draw at random, from both folders; all by default.
     size : a multiple of 32. Images are brought to a square (bilinear, labels by nearest point), so
         they lose their proportions of 4 to 3.
-    heads_per_client : 0 draws a number from 1 to all for each client.
-    concentration, min_rows : how even the clients are, and the fewest rows of one; see
-        `tacit.data.deal`.
+    dealt : options of `tacit.data.deal.Dealing`, where 20 clients with 10 rows or more are usual.
     """
-    rule = SplitRule(validation, test, split_seed)
-    dealing = Dealing(clients, heads_per_client, concentration, seed, min_rows)
-    dealing.check(len(HEADS), rule)
+    dealing = Dealing(**USUAL | dealt)
+    dealing.check(len(HEADS))
     check_size(size)
     pairs = _pairs(find("nyud2", path, ("nyud2", "nyuv2")))
     if images is not None:
@@ -73,7 +59,7 @@ def nyud2(
     for row, k in enumerate(order):
         image, label = pairs[k]
         x[row], masks[row] = _read(image, label, size)
-    return dealt(x, masks, client[order], CLASSES, HEADS, dealing, rule, "NYUD2")
+    return with_heads(x, masks, client[order], CLASSES, HEADS, dealing, "NYUD2")
 
 
 def _pairs(folder: Path) -> list[tuple[Path, Path]]:

@@ -18,6 +18,7 @@ in light and its direction, and there is noise on every point. The background be
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.masks import from_masks
 from tacit.data.sets.faces import CENTRE, SPREAD
-from tacit.data.split import SplitRule
 from tacit.errors import TacitError
 
 FORMS = ("disc", "square", "triangle", "cross")
@@ -37,62 +37,43 @@ HEADS = {
     "T3": ("plain triangle", "striped triangle", "plain cross"),
     "T4": ("checked triangle", "striped cross", "checked cross"),
 }
+USUAL: dict[str, Any] = {"clients": 20, "min_rows": 10}
 SHAPES = (4, 7)
 """How many shapes a scene has, at least and at most; some are hidden by others."""
 COLOUR_SPREAD = 0.16
 """Standard deviation of a shape's hue around that of its kind, in turns of the colour wheel."""
 
 
-def scenes(
-    scenes: int = 600,
-    size: int = 32,
-    *,
-    clients: int = 20,
-    heads_per_client: int | None = 2,
-    concentration: float = 1.0,
-    seed: int = 0,
-    noise: float = 0.04,
-    validation: float = 0.15,
-    test: float = 0.15,
-    split_seed: int = 0,
-    min_rows: int = 10,
-) -> Federation:
+def scenes(scenes: int = 600, size: int = 32, *, noise: float = 0.04, **dealt: Any) -> Federation:
     """Made-up scenes: x [N, 3, size, size], four heads of three classes for each pixel.
 
-    `heads_per_client=0` draws a number from 1 to all for each client; `concentration` and
-    `min_rows` are those of `tacit.data.deal`.
+    All other options are those of `tacit.data.deal.Dealing`, where 20 clients with 10 rows or more
+    are usual.
     """
-    rule = SplitRule(validation, test, split_seed)
-    dealing = Dealing(clients, heads_per_client, concentration, seed, min_rows)
-    dealing.check(len(HEADS), rule)
+    dealing = Dealing(**USUAL | dealt)
+    dealing.check(len(HEADS))
     check_size(size)
     for name, value, least in (("scenes", scenes, 1), ("noise", noise, 0)):
         kinds = (int,) if name == "scenes" else (int, float)
         if not isinstance(value, kinds) or isinstance(value, bool) or not value >= least:
             raise TacitError(f"{name} is {value!r}, expected a number, {least} or more")
     client = np.sort(dealing.rows(scenes))  # scenes come in no order, so theirs can be kept
-    x, masks = draw(scenes, size, np.random.default_rng([seed, 9]), noise=noise)
-    return dealt(
-        x, masks, client, KINDS, HEADS, dealing, rule, "made-up scenes, a stand-in for NYUD2"
-    )
+    x, masks = draw(scenes, size, np.random.default_rng([dealing.seed, 9]), noise=noise)
+    source = "made-up scenes, a stand-in for NYUD2"
+    return with_heads(x, masks, client, KINDS, HEADS, dealing, source)
 
 
-def dealt(
+def with_heads(
     x: np.ndarray,
     masks: np.ndarray,
     client: np.ndarray,
     classes: tuple[str, ...],
     heads: Mapping[str, tuple[str, ...]],
     dealing: Dealing,
-    rule: SplitRule,
     source: str,
 ) -> Federation:
     """Images in [0, 1] with their masks, sorted by client; each client gets the heads dealt it."""
     names = dealing.names()
-    holds = {
-        name: [head for head, held in zip(heads, row, strict=True) if held]
-        for name, row in zip(names, dealing.heads(len(heads)).tolist(), strict=True)
-    }
     values = x[0].size
     return from_masks(
         x,
@@ -100,10 +81,10 @@ def dealt(
         np.array(names)[client],
         classes=classes,
         heads=heads,
-        holds=holds,
-        validation=rule.validation,
-        test=rule.test,
-        split_seed=rule.seed,
+        holds=dealing.held(names, list(heads)),
+        validation=dealing.validation,
+        test=dealing.test,
+        split_seed=dealing.split_seed,
         scale=([CENTRE] * values, [SPREAD] * values),
         source=source,
     )

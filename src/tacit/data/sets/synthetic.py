@@ -14,6 +14,7 @@ from typing import Literal, overload
 import numpy as np
 import torch
 
+from tacit.checks import check_whole
 from tacit.data.federation import Federation, Kind, Rows
 from tacit.errors import TacitError
 
@@ -29,9 +30,8 @@ class Synthetic:
 class NumberedNames(Sequence[str]):
     """`task-0`, `task-1` …, made when asked for: a million names take no memory."""
 
-    def __init__(self, count: int, prefix: str = "task-") -> None:
+    def __init__(self, count: int) -> None:
         self.size = count
-        self.prefix = prefix
 
     def __len__(self) -> int:
         return self.size
@@ -43,8 +43,8 @@ class NumberedNames(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         numbers = range(self.size)[index]
         if isinstance(numbers, int):
-            return f"{self.prefix}{numbers}"
-        return [f"{self.prefix}{number}" for number in numbers]
+            return f"task-{numbers}"
+        return [f"task-{number}" for number in numbers]
 
 
 def low_rank(
@@ -61,8 +61,7 @@ def low_rank(
 
     The paper draws Sigma but does not say how; rank 5 and 100 reproduce its published errors.
     """
-    _check(tasks=tasks, rows=rows, features=features, rank=rank)
-    rng = _generator(seed)
+    rng = _generator(seed, tasks=tasks, rows=rows, features=features, rank=rank)
     factor = rng.standard_normal((tasks, rank), dtype=np.float32)
     factor *= np.sqrt(100.0 / np.mean(np.sum(factor.astype(np.float64) ** 2, axis=1)))
     weights = factor @ rng.standard_normal((rank, features), dtype=np.float32)
@@ -80,10 +79,9 @@ def group_sparse(
     validation_rows: int | None = None,
 ) -> Synthetic:
     """Only the first `relevant` features matter, with weights uniform in [-50, -1] and [1, 50]."""
-    _check(tasks=tasks, rows=rows, features=features, relevant=relevant)
+    rng = _generator(seed, tasks=tasks, rows=rows, features=features, relevant=relevant)
     if relevant > features:
         raise TacitError(f"relevant is {relevant}, but there are only {features} features")
-    rng = _generator(seed)
     weights = np.zeros((tasks, features), dtype=np.float32)
     sign = rng.integers(0, 2, (tasks, relevant)) * 2 - 1
     weights[:, :relevant] = sign * rng.uniform(1.0, 50.0, (tasks, relevant))
@@ -108,12 +106,11 @@ def personal_shift(
     are standard normal. Regression adds noise of this standard deviation; binary draws from the
     logistic model. As many validation rows as training rows, and twice as many test rows.
     """
-    _check(tasks=tasks, rows=rows, features=features)
+    rng = _generator(seed, tasks=tasks, rows=rows, features=features)
     if not spread >= 0 or not noise >= 0:
         raise TacitError(f"spread is {spread} and noise is {noise}, expected 0 or more")
     if kind not in ("regression", "binary"):
         raise TacitError(f"kind is {kind!r}, expected 'regression' or 'binary'")
-    rng = _generator(seed)
     common = rng.standard_normal(features, dtype=np.float32)
     weights = rng.standard_normal((tasks, features), dtype=np.float32)
     weights *= np.float32(spread / np.sqrt(features))
@@ -172,9 +169,8 @@ def _federation(draw, weights: np.ndarray, counts, kind: Kind, source: str) -> S
     rows, validation_rows, test_rows, usual_test = counts
     validation_rows = rows if validation_rows is None else validation_rows
     test_rows = usual_test if test_rows is None else test_rows
-    for name, value in (("validation_rows", validation_rows), ("test_rows", test_rows)):
-        if not isinstance(value, int) or value < 0:
-            raise TacitError(f"{name} is {value!r}, expected a whole number, 0 or more")
+    check_whole("validation_rows", validation_rows, 0)
+    check_whole("test_rows", test_rows, 0)
     # Drawn in this order, so that other sizes of the held-out parts leave training rows alone.
     train, test, validation = draw(rows), draw(test_rows), draw(validation_rows)
     federation = Federation(
@@ -191,14 +187,9 @@ def _federation(draw, weights: np.ndarray, counts, kind: Kind, source: str) -> S
     return Synthetic(federation, weights)
 
 
-def _check(**sizes: int) -> None:
+def _generator(seed: int, **sizes: int) -> np.random.Generator:
+    """The source of all draws, once the sizes of what is drawn are known to be sizes."""
     for name, value in sizes.items():
-        least = 2 if name == "tasks" else 1
-        if not isinstance(value, int) or value < least:
-            raise TacitError(f"{name} is {value!r}, expected a whole number, {least} or more")
-
-
-def _generator(seed: int) -> np.random.Generator:
-    if not isinstance(seed, int) or seed < 0:
-        raise TacitError(f"seed is {seed!r}, expected a whole number, 0 or more")
+        check_whole(name, value, 2 if name == "tasks" else 1)
+    check_whole("seed", seed, 0)
     return np.random.default_rng(seed)

@@ -12,26 +12,23 @@ from tacit.deploy.flower.node import Node
 from tacit.deploy.keys import load_node_key
 from tacit.deploy.messages import Reply, Request
 from tacit.deploy.site import Site
-from tacit.engine.progress import Progress, silent
 from tacit.files import close_folder, hold
 
 Say = Callable[[str], None]
 
 
-def run_silo(
-    folder: Path, *, once: bool, say: Say = lambda line: None, progress: Progress = silent
-) -> None:
+def run_silo(folder: Path, *, once: bool, say: Say = lambda line: None) -> None:
     """Answer the coordinator until stopped; with `once`, until a run is over."""
     site = Site.open(folder, say)
     close_folder(folder)
     with hold(folder):
-        _answer(site, once, say, progress)
+        _answer(site, once, say)
 
 
-def _answer(site: Site, once: bool, say: Say, progress: Progress) -> None:
+def _answer(site: Site, once: bool, say: Say) -> None:
     folder, silo = site.folder, site.silo
     if site.unsettled:  # the last run was over, but the silo was stopped before its own step
-        site.personalise(progress)
+        site.personalise()
         if once:
             return
     answered: list[str] = []
@@ -49,14 +46,14 @@ def _answer(site: Site, once: bool, say: Say, progress: Progress) -> None:
         folder,
         say,
     )
-    node.after = lambda: _finish(site, node, answered, once, progress)
+    node.after = lambda: _finish(site, node, answered, once)
     node.run()
 
 
-def _finish(site: Site, node: Node, answered: list[str], once: bool, progress: Progress) -> None:
+def _finish(site: Site, node: Node, answered: list[str], once: bool) -> None:
     """The silo's own step, when the coordinator has its answer and may need it no more."""
     if "finish" in answered:
-        site.personalise(progress)
+        site.personalise()
         node.until_lost = once
     last = "measure" if site.terms.metrics else "finish"
     if once and last in answered:

@@ -301,7 +301,7 @@ class FedMTLJob(Job):
         return self.slots * SCALE * 1.02 * MOST_ROWS
 
     def _enough_peers(self, engine: Engine, scores: np.ndarray) -> np.ndarray:
-        """1 where `min_peers` others have a say, [1 + heads, n]; `exchange.mixing` has the rule.
+        """1 where `min_peers` others have a say, [1 + heads, n]; `tacit.exchange` has the rule.
 
         A client decides by itself what it uploads, its threshold and its number of rows among it.
         Peers that it lets pass without weight would hide a mixture with one other alone.

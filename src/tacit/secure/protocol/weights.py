@@ -20,7 +20,7 @@ FRACTION = 28
 """Bits after the point while dividing."""
 STEPS = 3
 SAY = 10
-"""As in `exchange.mixing`: one part in so many is always left to others than one alone."""
+"""As in `tacit.exchange`: one part in so many is always left to others than one alone."""
 
 
 def normalised(
