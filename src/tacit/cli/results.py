@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from tacit.cli.options import OPTION, Json
-from tacit.data.cells import task_names
-from tacit.data.tabular import read_table, write_predictions
+from tacit.cli.options import OPTION, Json, names
+from tacit.data.cells import Table, task_names
+from tacit.data.reading import read_table
+from tacit.data.tabular import write_predictions
 from tacit.demos.tables import run_demo
 from tacit.errors import TacitError
 from tacit.experiment.models import SavedModels
@@ -76,6 +79,10 @@ def predict(
     ],
     data: Annotated[Path, OPTION(help="Table with the columns of the training table.")],
     out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
+    keep: Annotated[
+        str | None, OPTION(help="Columns to copy beside the predictions, with commas.")
+    ] = None,
+    encoding: Annotated[str | None, OPTION(help="Of a table that is not UTF-8.")] = None,
     known: Annotated[
         Path | None,
         OPTION(
@@ -91,12 +98,18 @@ def predict(
     schema = models.federation.schema
     if schema is None:
         raise TacitError(f"the run in {folder} was not made from a table: use tacit.SavedModels")
-    table = read_table(data)
+    table = read_table(data, encoding)
+    kept = Table({name: table.column(name) for name in names(keep) or ()})
     if schema.task not in table:
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
     tasks = task_names(table, schema.task)
-    values = models.predict(table, known=known)
-    write_predictions(out, tasks, values, schema, models.federation.labels)
+    with warnings.catch_warnings(record=True) as unlike:
+        warnings.simplefilter("always")
+        values = models.predict(table, known=known)
+    write_predictions(out, tasks, values, schema, models.federation.labels, kept)
     new = len(set(tasks.tolist()) - set(models.federation.names))
     guests = f"; {new} of the tasks did not take part" if new else ""
-    Console().print(f"{len(values)} predictions in {out}{guests}", soft_wrap=True)
+    console = Console()
+    for one in unlike:
+        console.print(Text(f"{data}: {one.message}", style="yellow"), soft_wrap=True)
+    console.print(f"{len(values)} predictions in {out}{guests}", soft_wrap=True)

@@ -12,7 +12,8 @@ from rich.markup import escape
 
 from tacit.checks import host_and_port
 from tacit.cli.options import OPTION
-from tacit.data.tabular import read_table, write_predictions
+from tacit.data.reading import read_table
+from tacit.data.tabular import write_predictions
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_node_key
 from tacit.deploy.personal import predict_rows

@@ -18,7 +18,7 @@ from tacit.experiment.plan import Flag, flags
 DATA = [
     Flag(name, kind, help, "Data", "data", "from" if name == "data" else name)
     for name, kind, help in (
-        ("data", str, "CSV, Parquet or .npz file, or a name from `tacit data`."),
+        ("data", str, "CSV, Parquet, Excel or .npz file, or a name from `tacit data`."),
         ("task", str, "Column that says whose row it is."),
         ("target", str | list, "Column to predict; several, with commas, for yes/no labels."),
         ("kind", str, "regression, binary, multiclass or multilabel, if guessed wrong."),
@@ -31,6 +31,7 @@ DATA = [
             str,
             "auto, task (inside each task), none, or pooled (a leak, and marked as one).",
         ),
+        ("encoding", str, "Of text that is not UTF-8, such as cp1252."),
         ("option", dict, "Any other option of the data: name=value."),
         (
             "schema",

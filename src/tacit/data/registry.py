@@ -13,6 +13,7 @@ from tacit.checks import check_type, near
 from tacit.data.arrays import from_arrays
 from tacit.data.federation import Federation
 from tacit.data.npz import from_npz
+from tacit.data.reading import SUFFIXES, instead_of
 from tacit.data.sets import leaf, synthetic
 from tacit.data.sets.attributes import celeba_attributes, facea, lfwa
 from tacit.data.sets.digits import digits
@@ -25,7 +26,7 @@ from tacit.data.sets.scenes import scenes
 from tacit.data.sets.school import school
 from tacit.data.sets.stackoverflow import stackoverflow
 from tacit.data.sets.writers import writers
-from tacit.data.tabular import SUFFIXES, from_table
+from tacit.data.tabular import from_table
 from tacit.data.text import stackexchange, text
 from tacit.errors import TacitError
 
@@ -166,7 +167,7 @@ def load(
     heads: str | None = None,
     **options: Any,
 ) -> Federation:
-    """A federation by name (see `sources`) or from a .csv, .csv.gz, .parquet or .npz file.
+    """A federation by name (see `sources`), from a table (.csv, .parquet, …), or from a .npz file.
 
     Options are those of the function that reads it: `from_table` for tables (which need `task` and
     `target`), `from_arrays` for .npz, the generator's sizes and seed, or `path` and more for a
@@ -191,7 +192,7 @@ def _load(name: str, options: dict[str, Any]) -> Federation:
             return reader(name, name, **options)
     if Path(name).exists() or Path(name).suffix or len(Path(name).parts) > 1:
         raise TacitError(
-            f"{name} is not a file that can be read; expected {', '.join(SUFFIXES)} or .npz, or "
+            f"{name} is not a file that can be read; {instead_of(name)} or .npz, or "
             f"the name of a data set with path= ({', '.join(s.name for s, _ in _IN_A_FOLDER)})"
         )
     raise TacitError(

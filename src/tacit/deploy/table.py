@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 from tacit.checks import did_you_mean
-from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.cells import Table, missing, numbers_in, texts
 from tacit.data.columns import GAP, Column
 from tacit.data.federation import NUMBERS, PARTS
 from tacit.data.heads import Heads
 from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
+from tacit.data.reading import read_table
 from tacit.data.schema import Schema
 from tacit.data.split import PartRows, SplitRule, split
-from tacit.data.tabular import read_table
 from tacit.data.targets import class_codes, no_count
 from tacit.deploy.terms import Own, Terms
 from tacit.errors import TacitError
@@ -142,11 +142,11 @@ def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
     """float64 [N], int64 [N] (multiclass) or float64 [N, labels] (NaN: not known or not held)."""
     names = terms.data["target"]
     if terms.kind in NUMBERS:
-        return _numbers(table, names[0])[1]
+        return numbers_in(table, names[0])[1]
     if terms.kind == "multilabel":
         unknown = np.full(table.rows, np.nan)
         columns = (
-            _numbers(table, name)[1] if mine else unknown
+            numbers_in(table, name)[1] if mine else unknown
             for name, mine in zip(names, held, strict=True)
         )
         return np.stack(list(columns), axis=1)
@@ -158,12 +158,6 @@ def _classes(table: Table, terms: Terms) -> np.ndarray:
     """The number of each row's class; -1 for a class that was not agreed."""
     name = terms.data["target"][0]
     return class_codes(texts(table[name], name), terms.labels)
-
-
-def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells, their numbers, and which cells do not hold a number."""
-    cells = clean(table[name], name)
-    return cells, *parse(cells)
 
 
 def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
@@ -188,7 +182,7 @@ def _column(table: Table, column: Mapping[str, Any]) -> Iterator[str]:
     if unreadable := _unreadable(table, name):
         yield unreadable
         return
-    gaps = missing(clean(table[name], name))
+    gaps = _gaps(table, name, column["categories"] is None)
     if not column["gaps"]:
         yield from _said(table, name, gaps, "is empty", f"fill it in, or agree on gaps {AGREE}")
     if column["categories"] is None:
@@ -205,7 +199,7 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
     if unreadable := _unreadable(table, name):
         yield unreadable
         return
-    gaps = missing(clean(table[name], name))
+    gaps = _gaps(table, name, terms.kind in (*NUMBERS, "multilabel"))
     if terms.kind != "multilabel":
         yield from _said(table, name, gaps, "is empty", "fill it in, or remove the rows")
     elif gaps.all():  # some of them are labels that nobody wrote down
@@ -216,12 +210,18 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
     if terms.kind in (*NUMBERS, "multilabel"):
         yield from _number(table, name, terms.data["range"])
         if terms.kind == "count":
-            numbers = _numbers(table, name)[1]
+            numbers = numbers_in(table, name)[1]
             wrong = no_count(numbers) & ~np.isnan(numbers)
             yield from _said(table, name, wrong, "is not a whole number from 0", "correct it")
     else:
         unknown = (_classes(table, terms) < 0) & ~gaps
         yield from _unknown(table, name, unknown, "class", terms.labels)
+
+
+def _gaps(table: Table, name: str, numeric: bool) -> np.ndarray:
+    """Which cells are missing; in a column that was agreed to be numbers, "-" and "." are too."""
+    cells, numbers, wrong = numbers_in(table, name)
+    return np.isnan(numbers) & ~wrong if numeric else missing(cells)
 
 
 def _unreadable(table: Table, name: str) -> str | None:
@@ -238,7 +238,7 @@ def _unreadable(table: Table, name: str) -> str | None:
 
 def _number(table: Table, name: str, span: list[float] | None) -> Iterator[str]:
     """Problems: cells that are not numbers, or lie outside of `span`; without it, not 0 or 1."""
-    _, numbers, wrong = _numbers(table, name)
+    _, numbers, wrong = numbers_in(table, name)
     yield from _said(table, name, wrong, "is not a number", "correct it")
     if span is None:
         off, what = (numbers != 0) & (numbers != 1), "is neither 0 nor 1"
