@@ -18,6 +18,7 @@ from tacit.data.cells import Table, missing, numbers_in, texts
 from tacit.data.columns import GAP, Column
 from tacit.data.federation import NUMBERS, PARTS
 from tacit.data.heads import Heads
+from tacit.data.lacking import completed
 from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
 from tacit.data.reading import read_table
 from tacit.data.schema import Schema
@@ -64,7 +65,7 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
         more = f" (and {len(found) - 1} more such problems)" if found[1:] else ""
         raise TacitError(f"{found[0]}{more}")
     schema = schema_of(terms.data)
-    x, _ = schema.matrix(table)
+    x, _ = schema.matrix(completed(schema, table)[0])
     y = _targets(terms, labels, table)
     parts = _parts(terms, silo, table.rows)
     train = parts["train"]
@@ -119,7 +120,8 @@ def _rule(terms: Terms) -> SplitRule:
 def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> Preprocessing:
     """Numbers by the silo's own mean and deviation, or by the range that was agreed (`common`).
 
-    What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean.
+    What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean, or by the centre of the
+    range where it has no value.
     """
     mean, sd = moments(train, np.array([0, len(train)]))
     shift, scale = np.zeros_like(mean), np.ones_like(sd)
@@ -129,6 +131,8 @@ def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> 
             own = (mean[0, place], _safe(sd)[0, place])
             shift[0, place], scale[0, place] = _unit(agreed["range"]) if common else own
         place += len(column.features)
+    if common:  # a silo without any value has no mean of its own
+        mean = np.where(np.isnan(train).all(axis=0), shift, mean)
     return Preprocessing(*(torch.from_numpy(side) for side in (shift, scale, mean)))
 
 
@@ -172,13 +176,27 @@ def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
             f"{table.source} has {_rows(table.rows)}, too few to split: {needed} are "
             f"needed, or agree on other shares of validation and test {AGREE}"
         )
-    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, silo, held, table))
-    return Checked(tuple(problems), warnings, table.rows)
+    warnings = [
+        f"column {column['name']!r} is not in {table.source}, and counts as missing in every row"
+        for column in data["columns"]
+        if _absent(table, column)
+    ]
+    if not wrong and table.rows >= needed:
+        warnings += _warnings(terms, silo, held, table)
+    return Checked(tuple(problems), tuple(warnings), table.rows)
+
+
+def _absent(table: Table, column: Mapping[str, Any]) -> bool:
+    """Whether the silo lacks a column that may have gaps, and not only by another spelling."""
+    name = column["name"]
+    return column["gaps"] and name not in table and not did_you_mean(name, table)
 
 
 def _column(table: Table, column: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with one agreed column."""
     name = column["name"]
+    if _absent(table, column):
+        return
     if unreadable := _unreadable(table, name):
         yield unreadable
         return
