@@ -32,7 +32,10 @@ def targets(text: str | None) -> str | list[str] | None:
 
 
 def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
-    """Values of a flag that is repeated as name=value: JSON where it is JSON, otherwise text."""
+    """Values of a flag that is repeated as name=value: JSON where it is JSON, otherwise text.
+
+    `null` is None; so is `none`, where the setting that it belongs to may be None and is not text.
+    """
     found: dict[str, Any] = {}
     for pair in given or []:
         name, sign, text = pair.partition("=")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -77,7 +78,9 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         tables: dict[str, dict[str, Any]] = {}
         for flag in sorted(FLAGS.values(), key=lambda flag: flag.kind is dict):  # they have the say
-            tables.setdefault(flag.section, {}).update(_read(flag, given.pop(flag.name)))
+            typed = given.pop(flag.name)
+            if typed is not None:  # what nobody typed is not there; null was typed
+                tables.setdefault(flag.section, {}).update(_read(flag, typed))
         command(flags=tables, **given)
 
     every = [kept[0], *map(_parameter, FLAGS.values()), *kept[1:]]
@@ -101,20 +104,22 @@ def train(
 ) -> None:
     """Train a personal model for every task, and write the result, models and a report."""
     from tacit.experiment.toml import read
+    from tacit.experiment.train import where_it_began
 
     if resume is not None:
-        given = any(value is not None for part in flags.values() for value in part.values())
-        if config is not None or given:
+        if config is not None or flags:
             raise TacitError("--resume takes all settings from its folder: leave the others out")
         if not (resume / "config.json").is_file():
             raise TacitError(
                 f"{resume} holds no run of tacit train; one of tacit mixed goes on with "
                 f"tacit mixed --resume {resume}"
             )
+        resume = resume.absolute()
         tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
     else:
         tables = read(config) if config is not None else {}
-    _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
+    with contextlib.nullcontext() if resume is None else where_it_began(resume):
+        _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
 
 
 def _train(

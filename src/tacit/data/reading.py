@@ -50,7 +50,7 @@ def read_table(path: str | Path, encoding: str | None = None, decimal: str | Non
         raise TacitError(f"{path} is not a table that can be read; {instead_of(name)}")
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise TacitError(f"{path} {what}; pass the path of a {' or '.join(SUFFIXES)} file")
+        raise TacitError(f"{path} {what}; pass the path of a table ({', '.join(SUFFIXES)})")
     if name.endswith(".parquet"):
         table = _read_parquet(path)
     elif name.endswith(".xlsx"):

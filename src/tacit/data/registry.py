@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tacit.checks import check_type, near
+from tacit.checks import check_type, near, none_in_words
 from tacit.data.arrays import from_arrays
 from tacit.data.federation import Federation
 from tacit.data.npz import from_npz
@@ -49,11 +49,12 @@ class Reader:
     options: dict[str, Any]
 
     def __call__(self, name: str, *given: Any, **options: Any) -> Federation:
-        for option, value in options.items():
+        for option, value in list(options.items()):
             if option not in self.options:
                 known = sorted(self.options)
                 raise TacitError(f"{name} takes no option {option!r}{near(option, known, 20)}")
             declared = self.options[option]
+            value = options[option] = none_in_words(declared, value)
             # Text is what files and flags easily miss; numbers readers check.
             if value is not None and {str, Sequence[str]} & {declared, *get_args(declared)}:
                 check_type(f"{name}: {option}", declared, value)
