@@ -68,7 +68,7 @@ def test_none_can_be_typed(table, tmp_path, word):  # noqa: F811
 
 def test_errors_name_a_method_as_it_was_typed(table, tmp_path):  # noqa: F811
     words = arguments(table, tmp_path / "run", method="prior")
-    assert fail([*words, "--set", "mean=2"]).startswith("prior (SharedPrior): mean is 2")
+    assert fail([*words, "--set", "mean=2"]).startswith("prior (SharedPrior), mean=2: mean must")
     for name, kind in METHODS.items():
         assert kind().called.lower().startswith(name)
 

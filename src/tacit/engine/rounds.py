@@ -138,6 +138,9 @@ class Billboard(Strategy):
             return dataclasses.replace(board, round=board.round + 1)
         clip = channel.unit  # before it follows the quantile
         mean = collection.publishable(course.size_at(board.round)).to(course.device)
+        if astray(Board({"mean": mean}, board.round)):  # nothing can be made of it: `run` stops
+            nowhere = {name: value * torch.nan for name, value in board.tensors.items()}
+            return Board(nowhere, board.round + 1)
         if isinstance(method, BillboardMethod) and method.shorten and not stage:
             mean = shortened(mean, clip)
         with threads_for(mean.numel()):

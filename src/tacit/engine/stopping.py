@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit.methods.base import Board
+from tacit.methods.base import LARGEST, Board
 
-LARGEST = 1e12
-"""Numbers on a billboard that goes anywhere are smaller."""
 ASTRAY = (
     "the billboard diverged in round {}, and tasks keep the one before: use a smaller lr, or "
     "method auto, whose steps cannot diverge"

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Units = Literal["own", "common", "none"]
 State = dict[str, Tensor]
 """What one task keeps between rounds; flat tensors of fixed size."""
+LARGEST = 1e12
+"""Numbers of a run that goes anywhere are smaller."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Method(ABC):
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise TacitError(
-                f"{self.called}: {name} is {getattr(self, name)!r}, but must be {expected}"
+                f"{self.called}, {name}={getattr(self, name)!r}: {name} must be {expected}"
             )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Method:
