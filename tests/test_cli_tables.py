@@ -81,3 +81,30 @@ def test_a_file_in_another_encoding(tmp_path):
     assert "--encoding cp1252" in fail(words)
     shown = json.loads(succeed([*words, "--encoding", "cp1252", "--json"]))
     assert shown["features"] == ["Größe"] and shown["tasks"] == 2
+
+
+def test_scores_of_training_rows_are_called_so(table, tmp_path):  # noqa: F811
+    words = arguments(table, tmp_path / "run", rounds=1, option="test=0")
+    shown = " ".join(succeed([*words, "--no-baselines"]).replace("│", " ").split())
+    said = "scores of the rows that models were trained on, because none were kept for testing"
+    assert said in shown
+    assert said in (tmp_path / "run" / "report.html").read_text()
+    metrics = json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]
+    assert metrics["part"] == "train" and said in metrics["part_label"]
+    words = arguments(table, tmp_path / "other", rounds=1)
+    result = json.loads(succeed([*words, "--no-baselines", "--json"]))
+    assert "part_label" not in result["metrics"]
+
+
+def test_a_rare_outcome_is_not_headed_by_accuracy(table, tmp_path):  # noqa: F811
+    rows = pd.read_csv(table)
+    rows["outcome"] = np.random.default_rng(0).random(len(rows)) < 0.05
+    rows.to_csv(table, index=False)
+    shown = succeed([*arguments(table, tmp_path / "run", rounds=1), "--no-baselines"])
+    plain = " ".join(shown.replace("│", " ").split())
+    assert "ROC curve ↑" in plain and "accuracy ↑" not in plain
+    assert "always saying the commonest class would have" in plain
+    metrics = json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]
+    assert metrics["main"] == {"name": "auc_pooled", "per_task": "loss", "higher_is_better": True}
+    assert {"accuracy", "auc", "auc_pooled", "loss", "majority"} <= metrics["overall"].keys()
+    assert "commonest class" in (tmp_path / "run" / "report.html").read_text()

@@ -23,6 +23,7 @@ from tacit.report.scores import (
     EXPLAINED,
     Comparison,
     Score,
+    about_scores,
     against_alone,
     baseline,
     overall_score,
@@ -64,7 +65,7 @@ def run_table(result: Mapping[str, Any]) -> Table:
     last = kept.bars(result)
     if last is not None:
         outer.add_row(last)
-    notes = Text(f"Scores: {label(result)}.", style="dim")
+    notes = Text(" ".join([f"Scores: {label(result)}.", *about_scores(result)]), style="dim")
     if guarantee.get("tuning") and kind.key != EXCHANGED.key:  # it says what ε covers
         notes.append(f"\nChoice: {guarantee['tuning']}.")
     if result.get("stopped"):
