@@ -57,7 +57,7 @@ def lacking(federation: Federation) -> dict[str, list[str]]:
         tasks = np.flatnonzero((there[:, place] == 0) & (rows > 0))
         if len(tasks):
             name = federation.features[k].removesuffix(GAP).rstrip(" =")
-            found[name] = [federation.names[task] for task in tasks]
+            found[name] = [federation.names[task] for task in tasks.tolist()]
     return found
 
 
