@@ -160,3 +160,23 @@ def test_a_workbook_that_openpyxl_wrote(tmp_path):
     book.save(tmp_path / "t.xlsx")
     plain = from_table(write(tmp_path, GOOD), task="site", target="y")
     same(from_table(tmp_path / "t.xlsx", task="site", target="y"), plain)
+
+
+def test_small_things_that_spreadsheets_and_frames_do(tmp_path):
+    plain = from_table(write(tmp_path, GOOD), task="site", target="y")
+    pick = {"task": "site", "target": "y"}
+    same(from_table(write(tmp_path, "sep=;\n" + GOOD.replace(",", ";"), "sep.csv"), **pick), plain)
+    same(from_table(write(tmp_path, GOOD.replace(",", "|"), "pipe.txt"), **pick), plain)
+    # A site's number that went through a column with gaps.
+    numbered = GOOD.replace("north", "1.0").replace("south", "20.0")
+    floats = from_table(write(tmp_path, numbered, "floats.csv"), **pick)
+    assert list(floats.names) == ["20", "1"]
+    frame = pd.read_csv(tmp_path / "floats.csv")
+    assert list(from_table(frame, **pick).names) == list(floats.names)
+    same(from_table(frame.astype({"site": int}), **pick), floats)
+    assert list(from_table(frame.assign(site="v" + frame["site"].astype(str)), **pick).names) == [
+        "v20.0",
+        "v1.0",
+    ]
+    with pytest.raises(TacitError, match="two columns named 'age'"):
+        from_table(pd.concat([frame, frame[["age"]]], axis=1), **pick)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
-from tacit.cli.options import OPTION, Json, names
+from tacit.cli.options import OPTION, Json, names, said_of
 from tacit.data.cells import Table, task_names
 from tacit.data.reading import read_table
 from tacit.data.tabular import write_predictions
@@ -103,13 +101,9 @@ def predict(
     if schema.task not in table:
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
     tasks = task_names(table, schema.task)
-    with warnings.catch_warnings(record=True) as unlike:
-        warnings.simplefilter("always")
+    with said_of(data):
         values = models.predict(table, known=known)
     write_predictions(out, tasks, values, schema, models.federation.labels, kept)
     new = len(set(tasks.tolist()) - set(models.federation.names))
     guests = f"; {new} of the tasks did not take part" if new else ""
-    console = Console()
-    for one in unlike:
-        console.print(Text(f"{data}: {one.message}", style="yellow"), soft_wrap=True)
-    console.print(f"{len(values)} predictions in {out}{guests}", soft_wrap=True)
+    Console().print(f"{len(values)} predictions in {out}{guests}", soft_wrap=True)

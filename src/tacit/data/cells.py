@@ -8,6 +8,7 @@ no other row has a say in whether a cell is a gap.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from tacit.errors import TacitError
 MISSING = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "#NV", "<NA>", "NaN", "nan", "NULL", "null", "?"}
 )
+_WHOLE = re.compile(r"^(\d+)\.0+$")
 
 
 class Table(dict[str, np.ndarray]):
@@ -207,7 +209,10 @@ def count_rows(which: np.ndarray) -> str:
 
 
 def task_names(table: Table, task: str) -> np.ndarray:
-    """The task of each row as text; a gap is an error that names the row."""
+    """The task of each row as text; a gap is an error that names the row.
+
+    A whole number is the same task with and without a point: what met a gap on its way has one.
+    """
     names = texts(table.column(task), task)
     gaps = missing(names)
     if gaps.any():
@@ -215,6 +220,8 @@ def task_names(table: Table, task: str) -> np.ndarray:
             f"{table.where(int(np.argmax(gaps)))} has no task in column {task!r} "
             f"({count_rows(gaps)} in all); fill it in or remove the row"
         )
+    plain = {name: _WHOLE.sub(r"\1", name) for name in set(names.tolist())}
+    names[:] = [plain[name] for name in names.tolist()]
     return names
 
 

@@ -100,32 +100,35 @@ def _read_text(text: str, path: Path, decimal: str | None) -> Table:
     if not text.strip():
         raise TacitError(f"{path} is empty; expected a header line and rows")
     delimiter = _delimiter(text)
-    table = _table(_lines(text, delimiter, path), path)
+    lines = _lines(text, delimiter, path)
+    if text.startswith("sep="):  # Excel says it in a line of its own
+        next(lines)
+    table = _table(lines, path)
     if delimiter == ";" and decimal is None:
         table.decimal = _mark(table)
     return table
 
 
 def _lines(text: str, delimiter: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line, and where it begins; a quoted cell may go over several."""
+    """The cells of each line that has any, and where it begins; one cell may go over several."""
     begins = 1
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         for row in lines:
-            yield begins, [cell.strip() for cell in row]
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield begins, cells
             begins = lines.line_num + 1
     except csv.Error as error:
         raise TacitError(f"line {begins} of {path} is not CSV: {error}; correct it") from None
 
 
 def _table(lines: Iterable[tuple[int, Sequence[Any]]], path: Path) -> Table:
-    """A header and rows as columns; lines without a filled cell are nothing."""
+    """A header and rows, none of them empty, as columns."""
     header: list[str] | None = None
     rows: list[Sequence[Any]] = []
     numbers: list[int] = []
     for place, row in lines:
-        if not any(cell is not None and cell != "" for cell in row):
-            continue
         if header is None:
             header = ["" if cell is None else str(cell).strip() for cell in row]
             continue
@@ -154,7 +157,9 @@ def _table(lines: Iterable[tuple[int, Sequence[Any]]], path: Path) -> Table:
 def _delimiter(text: str) -> str:
     """The one that cuts the header into most cells."""
     header = next(line for line in io.StringIO(text, newline="") if line.strip())
-    return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
+    if header.startswith("sep="):
+        return header[4]
+    return max(",;\t|", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
 
 
 def _mark(table: Table) -> str | None:
@@ -209,6 +214,7 @@ def _read_excel(path: Path) -> Table:
         rows = [
             (place, [cell.strip() if isinstance(cell, str) else cell for cell in row])
             for place, row in enumerate(book.worksheets[0].iter_rows(values_only=True), start=1)
+            if any(cell not in (None, "") for cell in row)
         ]
         book.close()
     wide = max((len(row) for _, row in rows), default=0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.data import given
 from tacit.data.assemble import About, assemble
-from tacit.data.cells import Table, clean, count_rows, gaps_in, numeric_or_none, task_names, text_of
+from tacit.data.cells import Table, clean, count_rows, missing, numeric_or_none, task_names, text_of
 from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.reading import as_table
@@ -128,13 +128,14 @@ def _target_values(
     table: Table, name: str, may_miss: bool = False, remedy: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
     """The cells of a target column, and which of them are gaps."""
-    cells, gaps = clean(table.column(name), name), gaps_in(table, name)
+    cells = clean(table.column(name), name)
+    numbers = numeric_or_none(table, name, "choose another target")
+    gaps = missing(cells) if numbers is None else np.isnan(numbers)
     if gaps.any() and (not may_miss or gaps.all()):
         raise TacitError(
             f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
             f"({count_rows(gaps)} in all); fill it in or remove the row{remedy}"
         )
-    numbers = numeric_or_none(table, name, "choose another target")
     return (cells if numbers is None else numbers), gaps
 
 
