@@ -71,6 +71,10 @@ def test_the_description_says_what_a_gap_is_and_who_lacks_what(tmp_path):
     assert "gaps" in shown["cells"] and "p (missing)" in shown["features"]
     plain = " ".join(succeed(words).split())
     assert "p in 1 of 3 (c)" in plain.replace("│ │ ", "")
+    more = ["--method", "pmtl", "--rounds", "1", "--no-baselines", "--out", str(tmp_path / "run")]
+    plain = " ".join(succeed(["train", "--data", *words[1:], *more]).replace("│", " ").split())
+    assert plain.count("p in 1 of 3 (c)") == 1
+    assert "p in 1 of 3 (c)" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_file_in_another_encoding(tmp_path):

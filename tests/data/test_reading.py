@@ -103,6 +103,8 @@ def test_a_comma_in_a_number_is_a_decimal_comma_or_refused(tmp_path):
         (["1/31/24 12:00", "2/29/24 13:15"], "dates or times"),
         (["12:30", "13:15"], "dates or times"),
         (["3,5", "4,5"], "numbers with commas such as '3,5'; pass decimal=','"),
+        (["1 234", "12 345"], "numbers with grouped digits such as '1 234'; say the decimal mark"),
+        (["1.234.567", "2.345.678"], "numbers with grouped digits"),
         (["45 %", "7.5%"], "numbers with a sign such as '45 %'; remove the sign"),
     ],
 )

@@ -44,14 +44,15 @@ def lacking(federation: Federation) -> dict[str, list[str]]:
     A gap has its own 0/1 column, which is not scaled.
     """
     gaps = [k for k, name in enumerate(federation.features) if name.endswith(GAP)]
-    if not gaps:
+    if not gaps or federation.input_shape != (len(federation.features),):
         return {}
     rows = np.zeros(len(federation))
     there = np.zeros((len(federation), len(gaps)))
     for part in map(federation.part, PARTS):
-        task = np.repeat(np.arange(len(federation)), part.counts.numpy())
-        np.add.at(there, task, part.x[:, gaps].numpy() < 0.5)
-        rows += part.counts.numpy()
+        counts = part.counts.cpu().numpy()
+        task = np.repeat(np.arange(len(federation)), counts)
+        np.add.at(there, task, part.x[:, gaps].cpu().numpy() < 0.5)
+        rows += counts
     found = {}
     for place, k in enumerate(gaps):
         tasks = np.flatnonzero((there[:, place] == 0) & (rows > 0))

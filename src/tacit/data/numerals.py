@@ -22,6 +22,8 @@ READ = (
 )
 """What is done with cells, whichever rows there are."""
 
+MARK = "say the decimal mark, decimal='.' or decimal=',' (--option decimal=,)"
+
 _GROUP = "[ \u00a0\u202f'’{}]"
 _GROUPED = {
     mark: re.compile(rf"[+-]?\d{{1,3}}(?:{_GROUP.format(other)}\d{{3}})+(?:{re.escape(mark)}\d*)?")
@@ -31,6 +33,7 @@ _GROUPED = {
 _DATE = re.compile(
     r"(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})(?:[T ].*)?|\d{1,2}:\d{2}.*"
 )
+_SPACED = re.compile("[+-]?\\d{1,3}(?:[ \u00a0\u202f'’.]\\d{3})+(?:[.,]\\d*)?")
 _COMMAS = re.compile(r"[+-]?[\d.]*\d,\d+(?:[,.]\d+)*")
 _WITH_UNIT = re.compile(r"[+-]?[\d.,]+\s?[%€$£]|[€$£]\s?[\d.,]+")
 
@@ -86,6 +89,7 @@ def refuse_disguised(name: str, words: list[str], otherwise: str) -> None:
     for pattern, what, remedy in (
         (_DATE, "dates or times", "turn them into numbers such as days since a public date, or "),
         (_COMMAS, "numbers with commas", None),
+        (_SPACED, "numbers with grouped digits", f"{MARK}, or "),
         (_WITH_UNIT, "numbers with a sign", "remove the sign, or "),
     ):
         like = [word for word in words if pattern.fullmatch(word)]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tacit import metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
+from tacit.data.lacking import lacking
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
@@ -201,6 +202,8 @@ class Run:
                 "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
                 "rows_label": NOT_COVERED,
                 "rows": parts,
+                "lacking_label": NOT_COVERED,
+                "lacking": lacking(self.federation),
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },

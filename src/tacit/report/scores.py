@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.data.lacking import in_words
 from tacit.report.words import MINUS, NARROW, NOTHING
 
 SHORT = {
@@ -172,7 +173,7 @@ def score(result: Mapping[str, Any], name: str, higher: bool) -> Score:
 def about_scores(result: Mapping[str, Any]) -> list[str]:
     """What must be said beside the headline, a sentence each."""
     metrics, main = result["metrics"], overall_score(result)
-    overall, said = metrics["overall"], []
+    overall, federation, said = metrics["overall"], result["federation"], []
     if metrics.get("part_label"):
         said.append(f"{metrics['part_label'][:1].upper()}{metrics['part_label'][1:]}.")
     if overall.get("majority") is not None and not main.name.startswith("accuracy"):
@@ -182,6 +183,9 @@ def about_scores(result: Mapping[str, Any]) -> list[str]:
             f"Accuracy is {text['accuracy']}, but always saying the commonest class would have "
             f"{text['majority']}; log loss is {text['loss']}."
         )
+    if federation.get("lacking"):
+        words = in_words(federation["lacking"], federation["tasks"])
+        said.append(f"{words[:1].upper()}{words[1:]}.")
     return said
 
 
