@@ -169,6 +169,7 @@ def test_small_things_that_spreadsheets_and_frames_do(tmp_path):
     pick = {"task": "site", "target": "y"}
     same(from_table(write(tmp_path, "sep=;\n" + GOOD.replace(",", ";"), "sep.csv"), **pick), plain)
     same(from_table(write(tmp_path, GOOD.replace(",", "|"), "pipe.txt"), **pick), plain)
+    assert "no column 'site'" in error(write(tmp_path, "sep=\n1\n", "odd.csv"))
     # A site's number that went through a column with gaps.
     numbered = GOOD.replace("north", "1.0").replace("south", "20.0")
     floats = from_table(write(tmp_path, numbered, "floats.csv"), **pick)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # torch is slow to import
 
 
 def mixed(
-    data: Annotated[Path | None, typer.Argument(help="Table: .csv, .csv.gz or .parquet.")] = None,
+    data: Annotated[
+        Path | None, typer.Argument(help="Table: .csv, .tsv, .parquet or .xlsx.")
+    ] = None,
     formula: Annotated[
         str | None,
         OPTION(help="Like 'wage ~ educ + exper + (1 + exper | person)'; the last is the task."),

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,8 @@ from tacit.files import reading
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".parquet", ".xlsx")
 MARKS = (".", ",")
 """What stands before the fraction of a number."""
+_SAID = re.compile(r"sep=([,;|\t])\r?\n")
+"""The line in which Excel says what separates cells."""
 _WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
 
 
@@ -99,11 +102,10 @@ def _text(path: Path, encoding: str | None) -> str:
 def _read_text(text: str, path: Path, decimal: str | None) -> Table:
     if not text.strip():
         raise TacitError(f"{path} is empty; expected a header line and rows")
-    delimiter = _delimiter(text)
+    said = _SAID.match(text)
+    delimiter = said[1] if said else _delimiter(text)
     lines = _lines(text, delimiter, path)
-    if text.startswith("sep="):  # Excel says it in a line of its own
-        next(lines)
-    table = _table(lines, path)
+    table = _table(itertools.islice(lines, 1 if said else 0, None), path)
     if delimiter == ";" and decimal is None:
         table.decimal = _mark(table)
     return table
@@ -157,8 +159,6 @@ def _table(lines: Iterable[tuple[int, Sequence[Any]]], path: Path) -> Table:
 def _delimiter(text: str) -> str:
     """The one that cuts the header into most cells."""
     header = next(line for line in io.StringIO(text, newline="") if line.strip())
-    if header.startswith("sep="):
-        return header[4]
     return max(",;\t|", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
 
 
