@@ -43,8 +43,10 @@ def test_predictions_keep_columns_and_say_what_is_new(run):
     assert shown.count("'d', unknown in training") == 1 and "3 predictions" in shown
     rows, shown = predicted(run, new.drop(columns="age").replace("d", "m"))
     assert "there is no column 'age'" in shown.replace("\n", " ") and len(rows) == 3
-    rows, shown = predicted(run, new.replace("d", "m"))
+    plain, shown = predicted(run, new.replace("d", "m"))
     assert "missing" not in shown
+    commas = new.replace("d", "m").assign(age=["40,0", "41,0", "42,0"])
+    assert predicted(run, commas, "--decimal", ",")[0] == plain
     words = ["predict", str(run), "--data", str(run.parent / "new.csv"), "--out", "x.csv"]
     assert "no column 'patinet'" in fail([*words, "--keep", "patinet"])
 

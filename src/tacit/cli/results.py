@@ -81,6 +81,7 @@ def predict(
         str | None, OPTION(help="Columns to copy beside the predictions, with commas.")
     ] = None,
     encoding: Annotated[str | None, OPTION(help="Of a table that is not UTF-8.")] = None,
+    decimal: Annotated[str | None, OPTION(help="Decimal mark of numbers in text: . or ,")] = None,
     known: Annotated[
         Path | None,
         OPTION(
@@ -96,7 +97,7 @@ def predict(
     schema = models.federation.schema
     if schema is None:
         raise TacitError(f"the run in {folder} was not made from a table: use tacit.SavedModels")
-    table = read_table(data, encoding)
+    table = read_table(data, encoding, decimal)
     kept = Table({name: table.column(name) for name in names(keep) or ()})
     if schema.task not in table:
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
