@@ -60,6 +60,7 @@ def test_none_can_be_typed(table, tmp_path, word):  # noqa: F811
     assert "min_rows is 'none', expected a whole number" in fail(
         ["train", str(file), "--option", "min_rows=none", *out]
     )
+    assert "drop=None must be a list" in fail(["train", str(file), "--option", "drop=null", *out])
     result = json.loads(succeed(["train", str(file), *more, *out, "--json"]))
     assert result["config"]["batch"] is None
     assert result["config"]["data"]["scale"] == "none"

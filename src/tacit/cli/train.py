@@ -78,9 +78,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         tables: dict[str, dict[str, Any]] = {}
         for flag in sorted(FLAGS.values(), key=lambda flag: flag.kind is dict):  # they have the say
-            typed = given.pop(flag.name)
-            if typed is not None:  # what nobody typed is not there; null was typed
-                tables.setdefault(flag.section, {}).update(_read(flag, typed))
+            found = _read(flag, given.pop(flag.name))
+            if flag.kind is not dict:  # what nobody typed is not there; null may be typed
+                found = {key: value for key, value in found.items() if value is not None}
+            if found:
+                tables.setdefault(flag.section, {}).update(found)
         command(flags=tables, **given)
 
     every = [kept[0], *map(_parameter, FLAGS.values()), *kept[1:]]

@@ -56,7 +56,7 @@ class Reader:
             declared = self.options[option]
             value = options[option] = none_in_words(declared, value)
             # Text is what files and flags easily miss; numbers readers check.
-            if value is not None and {str, Sequence[str]} & {declared, *get_args(declared)}:
+            if value is None or {str, Sequence[str]} & {declared, *get_args(declared)}:
                 check_type(f"{name}: {option}", declared, value)
         return self.read(*given, **options)
 
