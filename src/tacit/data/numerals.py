@@ -22,8 +22,6 @@ READ = (
 )
 """What is done with cells, whichever rows there are."""
 
-MARK = "say the decimal mark, decimal='.' or decimal=',' (--option decimal=,)"
-
 _GROUP = "[ \u00a0\u202f'’{}]"
 _GROUPED = {
     mark: re.compile(rf"[+-]?\d{{1,3}}(?:{_GROUP.format(other)}\d{{3}})+(?:{re.escape(mark)}\d*)?")
@@ -89,7 +87,11 @@ def refuse_disguised(name: str, words: list[str], otherwise: str) -> None:
     for pattern, what, remedy in (
         (_DATE, "dates or times", "turn them into numbers such as days since a public date, or "),
         (_COMMAS, "numbers with commas", None),
-        (_SPACED, "numbers with grouped digits", f"{MARK}, or "),
+        (
+            _SPACED,
+            "numbers with grouped digits",
+            "say the decimal mark, decimal='.' or decimal=',' (--option decimal=,), or ",
+        ),
         (_WITH_UNIT, "numbers with a sign", "remove the sign, or "),
     ):
         like = [word for word in words if pattern.fullmatch(word)]
