@@ -22,6 +22,7 @@ LAYERS = (
     ("attacks", "deploy"),
     ("sklearn", "demos"),
     ("cli",),
+    ("__main__",),
 )
 MOST_LAZY = 49
 """Imports inside functions: for the time that a command needs to start, and for extra packages."""

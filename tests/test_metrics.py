@@ -193,7 +193,8 @@ def test_worst_tenth():
     # 20 tasks of one row, errors 0..19: the worst two have squared errors 18² and 19².
     got = evaluate("regression", np.arange(20.0), np.zeros(20), np.arange(21))
     assert got.overall["worst_tenth"] == (18**2 + 19**2) / 2
-    accuracy = evaluate("binary", np.ones(20), np.arange(20) > 0, np.arange(21))
+    y = np.arange(20) % 2
+    accuracy = evaluate("binary", np.append(1.0, 2 * y[1:] - 1), y, np.arange(21))
     assert accuracy.overall["worst_tenth"] == 0.5
     few = evaluate("binary", np.ones(3), np.array([1, 0, 1]), np.arange(4))
     assert few.overall["worst_tenth"] == 0.0  # at least one task
@@ -469,3 +470,29 @@ def test_infinite_outputs_are_scored_without_a_complaint():
         "multilabel", np.array([[np.inf, -np.inf]]), np.array([[1.0, np.nan]]), [0, 1]
     )
     assert labels.overall["accuracy"] == 1.0 and labels.overall["loss"] == 0.0
+
+
+def test_accuracy_heads_nothing_where_classes_are_rare():
+    """At 5 %, a model that always says no is 95 % accurate."""
+    offsets = np.array([0, 50, 100])
+    y = np.zeros(100)
+    y[[1, 2, 3, 51, 52]] = 1
+    never = evaluate("binary", np.full(100, -3.0), y, offsets)
+    assert never.overall["majority"] == never.overall["accuracy"] == 0.95
+    majority = never.overall["majority"]
+    assert main_score("binary", None, majority) == ("auc_pooled", True)
+    assert task_score("binary", None, majority) == ("loss", False)
+    assert never.overall["auc_pooled"] == 0.5
+    assert never.overall["worst_tenth"] == never.per_task["loss"].max()
+    knows = evaluate("binary", 4 * y - 5, y, offsets)  # never says yes, but ranks
+    assert knows.overall["accuracy"] == 0.95 and knows.overall["auc_pooled"] == 1
+    # A run is measured on rows of one class: no curve, and still a score.
+    only = evaluate("binary", np.full(100, -3.0), np.zeros(100), offsets)
+    assert main_score("binary", None, only.overall["majority"]) == ("loss", False)
+    classes = np.zeros((100, 3))
+    many = evaluate("multiclass", classes, (y * 2).astype(int), offsets)
+    assert main_score("multiclass", None, many.overall["majority"]) == ("loss", False)
+    # Where nobody looked at rows, the choice is public.
+    assert main_score("binary") == ("accuracy", True) == task_score("binary")
+    assert main_score("binary", None, 0.9) == ("accuracy", True)
+    assert "majority" not in evaluate("regression", y, y, offsets).overall

@@ -63,6 +63,17 @@ def fits(annotation: Any, value: Any) -> bool:
     return all(fits(parts[0], one) for one in value)
 
 
+def none_in_words(annotation: Any, value: Any) -> Any:
+    """None where "none" was written, which TOML has no other word for, and cannot be meant."""
+    said = (
+        isinstance(value, str)
+        and value == "none"
+        and fits(annotation, None)
+        and not fits(annotation, value)
+    )
+    return None if said else value
+
+
 def check_type(name: str, annotation: Any, value: Any) -> None:
     """Refuse a value that is not of the annotated type."""
     if not fits(annotation, value):

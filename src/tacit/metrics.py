@@ -17,6 +17,7 @@ Overall, None where undefined:
 | name                                             | meaning                                      |
 |--------------------------------------------------|----------------------------------------------|
 | `loss`, `accuracy`, `f1`, `miou`, `auc_pooled`   | over all rows as if they were one task        |
+| `majority`                                       | share of the commonest class (binary, multi…) |
 | `nmse_pooled`                                    | MSE of all rows / variance of all targets     |
 | `deviance_pooled`                                | loss of all rows / that of their mean count   |
 | `…_per_task` of each score, `auc`                | mean over tasks                               |
@@ -44,6 +45,8 @@ from tacit.errors import TacitError
 from tacit.families import expected_count
 
 Array = np.ndarray | Tensor
+RARE = 0.9
+"""Where more rows than this are of one class, accuracy says little: always saying it looks good."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,18 @@ class Metrics:
         }
 
 
-def main_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
+def main_score(
+    kind: Kind, heads: Heads | None = None, majority: float | None = None
+) -> tuple[str, bool]:
     """The overall score to compare runs by, and whether higher is better.
 
     Multilabel is compared by F1: with hundreds of rare labels, saying no to all is 99 % accurate.
+    Where nearly all scored rows are of one class (their share `majority` is computed over tasks, as
+    scores are), it is the area under the ROC curve, or log loss for more than two classes.
     Where tasks work on different heads, the mean over tasks counts, as in the literature.
     """
+    if rare(kind, majority):
+        return ("loss", False) if kind == "multiclass" or majority == 1 else ("auc_pooled", True)
     if heads is not None and kind == "multilabel":
         return "accuracy_per_task", True
     return {
@@ -99,8 +108,21 @@ def main_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
     }[kind]
 
 
-def task_score(kind: Kind, heads: Heads | None = None) -> tuple[str, bool]:
-    """The score of one task that goes with `main_score`: for numbers and counts `loss`."""
+def rare(kind: Kind, majority: float | None) -> bool:
+    """Whether all classes but one are rare."""
+    return kind in ("binary", "multiclass") and majority is not None and majority > RARE
+
+
+def task_score(
+    kind: Kind, heads: Heads | None = None, majority: float | None = None
+) -> tuple[str, bool]:
+    """The score of one task that goes with `main_score`.
+
+    For numbers and counts it is `loss`; so it is where classes are rare, because many tasks have
+    rows of one class only, and no ROC curve.
+    """
+    if rare(kind, majority):
+        return "loss", False
     name, higher = main_score(kind, heads)
     return ("loss", False) if kind in NUMBERS else (name.removesuffix("_per_task"), higher)
 
@@ -160,7 +182,9 @@ def evaluate(
         per_task["miou"] = pixels.miou(out, y, task, len(counts), broken)
         overall["miou"] = float(pixels.miou(out, y, np.zeros_like(task), 1, broken)[0])
         overall["miou_per_task"] = _mean_defined(per_task["miou"])
-    name, higher = task_score(kind, heads)
+    if kind in ("binary", "multiclass") and len(y):
+        overall["majority"] = float(np.unique(y, return_counts=True)[1].max() / len(y))
+    name, higher = task_score(kind, heads, overall.get("majority"))
     overall["worst_tenth"] = worst_tenth(per_task[name], higher)
     found = {name: _or_none(v) for name, v in overall.items()}
     if cells is None:

@@ -11,8 +11,8 @@ from tacit.data import Schema, from_table, load
 from tacit.data.columns import Column
 from tacit.data.federation import PARTS
 from tacit.data.given import COLUMNS, TASKS
+from tacit.data.reading import read_table
 from tacit.data.schema import read_schema, write_schema
-from tacit.data.tabular import read_table
 from tacit.errors import TacitError
 
 

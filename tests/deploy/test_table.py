@@ -250,6 +250,27 @@ def test_missing_columns_are_named_with_what_was_perhaps_meant(tmp_path):
     assert problem.endswith("did you mean 'age'?")
 
 
+def test_a_silo_may_lack_a_column_that_was_agreed_to_have_gaps(tmp_path):
+    made = tables("regression")["north"]
+    path = save(made.drop(columns="chol"), tmp_path / "a.csv")
+    terms = agreed(tmp_path, "regression")
+    found = check(terms, "north", path)
+    assert not found.problems
+    said = "column 'chol' is not in a.csv, and counts as missing in every row"
+    assert found.warnings == (said,)
+    own = own_rows(terms, "north", path)
+    without = own_rows(terms, "north", save(made.assign(chol=np.nan), tmp_path / "b.csv"))
+    for part, (x, y) in own.parts.items():
+        assert torch.equal(x, without.parts[part][0]) and torch.equal(y, without.parts[part][1])
+    # The middle of an agreed range is no end of it.
+    mixed = dataclasses.replace(terms, method={"name": "mixed"}, rounds=4)
+    x, _ = own_rows(mixed, "north", path).parts["train"]
+    place = terms.features.index("chol")
+    assert (x[:, place] == 0).all() and (x[:, place + 1] == 1).all()
+    (problem,) = check(terms, "north", save(made.drop(columns="age"), path)).problems
+    assert problem == "a.csv has no column 'age': add it, or rename one"
+
+
 def test_parquet_has_rows_and_no_lines(tmp_path):
     table = tables("regression")["north"].assign(age=200.5, ecg=pd.Timestamp("2020-01-01"))
     table.loc[3, "y"] = 51

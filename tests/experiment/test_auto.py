@@ -11,7 +11,7 @@ import torch
 import tacit
 from tacit.experiment.auto import chosen
 from tacit.experiment.plan import Plan
-from tacit.methods import PMTL, FedAvg, Mixed, RelatedPMTL, SharedPrior
+from tacit.methods import MPMTL, PMTL, FedAvg, Mixed, RelatedPMTL, SharedPrior
 from tests.conftest import arrays
 
 RUN = {"baselines": False, "personalise": "none", "seed": 0}
@@ -149,3 +149,18 @@ def test_a_billboard_that_diverges_ends_the_run():
     assert "smaller lr" in run.simulation.stopped
     assert run.simulation.board.round < 60
     assert all(value.abs().max() < 1e13 for value in run.simulation.board.tensors.values())
+
+
+def test_mpmtl_says_when_it_diverges():
+    """What it publishes never has any length; a sum that it cannot decompose ended in a traceback.
+
+    Under privacy the clip hides how long the models are, so that only the tasks see it.
+    """
+    x, y, names = arrays(8, 3, "regression")
+    wild = tacit.data.from_arrays(3 * x, y, names, kind="regression", scale="none")
+    run = tacit.train(wild, MPMTL(lr=50.0), rounds=30, **RUN)
+    assert run.simulation.stopped is not None and "smaller lr" in run.simulation.stopped
+    promised = tacit.Privacy(epsilon=2.0)
+    run = tacit.train(wild, MPMTL(lr=50.0, strength=0.0), rounds=10, privacy=promised, **RUN)
+    assert len(run.diverged) == 8
+    assert not tacit.train(wild, MPMTL(lr=0.01), rounds=10, privacy=promised, **RUN).diverged

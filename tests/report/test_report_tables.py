@@ -11,8 +11,8 @@ from tacit.report import compare_table, run_table, write_comparison
 from tacit.report.comparison import groups
 
 
-def shown(table) -> str:
-    console = Console(width=200, record=True, file=None, quiet=False, force_terminal=False)
+def shown(table, width=200) -> str:
+    console = Console(width=width, record=True, file=None, quiet=False, force_terminal=False)
     with console.capture() as captured:
         console.print(table)
     return captured.get()
@@ -88,6 +88,14 @@ def test_compare_table(make):
     # no ε without its terms
     assert "Every ε: add-remove" in text
     assert "PLD accountant" in text
+
+
+def test_a_comparison_is_readable_at_80_columns(make):
+    text = shown(compare_table(several(make) | {"runs/b": make(kind="binary")}), width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for whole in ("relative squared error ↓", "accuracy ↑", "score", " ± ", "pmtl", "∞"):
+        assert whole in text, whole
 
 
 def test_comparison_page(make, tmp_path):

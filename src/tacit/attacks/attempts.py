@@ -98,7 +98,7 @@ def one_run(simulation: Simulation, canaries: int, how: How) -> Audit:
     rounds, length = simulation.course.length, simulation.course.contribution_size
     if any(simulation.course.size_at(round) != length for round in range(rounds)):
         raise TacitError(
-            f"canaries send vectors of one length, but those of {type(simulation.method).__name__} "
+            f"canaries send vectors of one length, but those of {simulation.method.called} "
             "differ from round to round: attack the channel in many runs instead (many_runs=…)"
         )
     privacy, coins = how.privacy, np.random.default_rng(how.seed).random(canaries) < 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import typer
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+import tacit
 from tacit.errors import TacitError
 
 COMMANDS = {
@@ -65,13 +66,23 @@ app = typer.Typer(
     cls=Commands,
     help="Private multi-task learning: every party keeps its data and ends with its own model.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"tacit {tacit.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _about() -> None:
+def _about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit."),
+    ] = False,
+) -> None:
     """A group although it has no commands of its own."""
 
 

@@ -17,6 +17,7 @@ from tacit.engine.progress import Bar, silent
 from tacit.engine.store import confirmed_ledger
 from tacit.errors import TacitError
 from tacit.experiment.toml import check, merge, read
+from tacit.experiment.train import where_it_began
 
 if TYPE_CHECKING:
     from tacit.attacks.audited import Audit
@@ -60,15 +61,18 @@ def audit(
 
     Nothing is trained, unless --one-run asks for it, and nothing of the run is changed.
     """
-    folder = config if config is not None and config.is_dir() else None
+    folder = config.absolute() if config is not None and config.is_dir() else None
     if folder is not None:
-        if any(value is not None for part in flags.values() for value in part.values()):
+        if flags:
             raise TacitError(f"{folder} has all settings of its run: leave the others out")
         checked = check(read(folder / "config.json"))
+        with where_it_began(folder):
+            federation = checked.data.federation()
     else:
         checked = check(merge(read(config) if config is not None else {}, flags))
+        federation = checked.data.federation()
     found = tacit.audit(
-        checked.data.federation(),
+        federation,
         **vars(checked.plan()),
         many_runs=many_runs,
         one_run=one_run,

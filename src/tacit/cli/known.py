@@ -14,6 +14,9 @@ from rich.text import Text
 
 from tacit import data
 from tacit.cli.options import OPTION, Json, pairs, targets
+from tacit.data.lacking import in_words, lacking
+from tacit.data.numerals import READ
+from tacit.data.reading import SUFFIXES
 from tacit.data.schema import write_schema
 from tacit.errors import TacitError
 from tacit.methods import METHODS
@@ -60,6 +63,7 @@ def data_sets(
     task: Annotated[str | None, OPTION(help="Column that says whose row it is.")] = None,
     target: Annotated[str | None, OPTION(help="Column to predict.")] = None,
     min_rows: Annotated[int | None, OPTION(help="Leave out tasks with fewer rows.")] = None,
+    encoding: Annotated[str | None, OPTION(help="Of text that is not UTF-8.")] = None,
     option: Annotated[
         list[str] | None, OPTION(help="Any other option: name=value, such as path=DIR.")
     ] = None,
@@ -72,6 +76,7 @@ def data_sets(
     """The data sets known by name, or what tacit makes of a file, before any training."""
     if source is not None:
         given = {"task": task, "target": targets(target), "min_rows": min_rows}
+        given |= {"encoding": encoding}
         options = {key: value for key, value in given.items() if value is not None}
         found = data.load(source, **(options | pairs("--option", option)))
         _describe(found, None if write_schema is None else _written(found, write_schema), as_json)
@@ -88,7 +93,7 @@ def data_sets(
     console = Console()
     console.print(table)
     console.print(
-        "Or a file: .csv, .csv.gz, .parquet (with --task and --target), .npz (x, y, tasks). "
+        f"Or a file: {', '.join(SUFFIXES)} (with --task and --target), .npz (x, y, tasks). "
         "Files of a named set that lie elsewhere: --option path=DIR"
     )
 
@@ -97,7 +102,7 @@ def _written(federation: Any, path: Path) -> str:
     schema = federation.schema
     if schema is None or schema.kind is None:
         raise TacitError(
-            f"{federation.source} has no schema to write: give a table (.csv, .csv.gz, .parquet)"
+            f"{federation.source} has no schema to write: give a table ({', '.join(SUFFIXES)})"
         )
     write_schema(dataclasses.replace(schema, tasks=tuple(federation.names)), path)
     return f"{path}: {DERIVED}"
@@ -116,6 +121,9 @@ def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
         "assumed public": list(federation.assumptions),
         "leaks": list(federation.leaks),
     }
+    facts |= {} if federation.schema is None else {"cells": READ}
+    absent = lacking(federation)
+    facts |= {"lacking": absent, "lacking_label": NOT_COVERED} if absent else {}
     facts |= {} if schema is None else {"schema": schema}
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))
@@ -128,6 +136,9 @@ def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
         "rows of a task": f"{sizes}: {NOT_COVERED}",
     }
     del shown["rows_label"]  # it stands beside the figures
+    if absent:
+        del shown["lacking_label"]
+        shown["lacking"] = f"{in_words(absent, len(federation))}: {NOT_COVERED}"
     table = Table(show_header=False)
     for name, value in shown.items():
         words = "; ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -16,6 +16,7 @@ from tacit.engine.progress import Bar, silent
 from tacit.errors import TacitError
 from tacit.experiment.mixed import resume_mixed
 from tacit.experiment.start import fresh_folder
+from tacit.experiment.train import where_it_began
 from tacit.report.shared import as_text
 
 if TYPE_CHECKING:  # torch is slow to import
@@ -23,7 +24,9 @@ if TYPE_CHECKING:  # torch is slow to import
 
 
 def mixed(
-    data: Annotated[Path | None, typer.Argument(help="Table: .csv, .csv.gz or .parquet.")] = None,
+    data: Annotated[
+        Path | None, typer.Argument(help="Table: .csv, .tsv, .parquet or .xlsx.")
+    ] = None,
     formula: Annotated[
         str | None,
         OPTION(help="Like 'wage ~ educ + exper + (1 + exper | person)'; the last is the task."),
@@ -49,7 +52,9 @@ def mixed(
     shown = {"out": folder, "progress": silent if quiet or as_json else Bar()}
     try:
         if resume is not None:
-            run = resume_mixed(folder, shown["progress"])
+            folder = folder.absolute()
+            with where_it_began(folder):
+                run = resume_mixed(folder, shown["progress"])
         elif data is None or formula is None:
             raise TacitError("a table and --formula are needed: see tacit mixed --help")
         else:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:  # torch is slow to import, and most calls of `tacit` need only the help page
     from tacit.experiment.run import Run
@@ -32,7 +36,10 @@ def targets(text: str | None) -> str | list[str] | None:
 
 
 def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
-    """Values of a flag that is repeated as name=value: JSON where it is JSON, otherwise text."""
+    """Values of a flag that is repeated as name=value: JSON where it is JSON, otherwise text.
+
+    `null` is None; so is `none`, where the setting that it belongs to may be None and is not text.
+    """
     found: dict[str, Any] = {}
     for pair in given or []:
         name, sign, text = pair.partition("=")
@@ -43,6 +50,16 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, Any]:
         except json.JSONDecodeError:
             found[name.replace("-", "_")] = text
     return found
+
+
+@contextlib.contextmanager
+def said_of(data: Path) -> Iterator[None]:
+    """What a table has that training rows had not, as a line and not as a Python warning."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    for one in found:
+        Console().print(Text(f"{data}: {one.message}", style="yellow"), soft_wrap=True)
 
 
 def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | None = None) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.options import OPTION, Json
-from tacit.data.cells import task_names
-from tacit.data.tabular import read_table, write_predictions
+from tacit.cli.options import OPTION, Json, names, said_of
+from tacit.data.cells import Table, task_names
+from tacit.data.reading import read_table
+from tacit.data.tabular import write_predictions
 from tacit.demos.tables import run_demo
 from tacit.errors import TacitError
 from tacit.experiment.models import SavedModels
@@ -76,6 +77,11 @@ def predict(
     ],
     data: Annotated[Path, OPTION(help="Table with the columns of the training table.")],
     out: Annotated[Path, OPTION(help="CSV file for the predictions.")],
+    keep: Annotated[
+        str | None, OPTION(help="Columns to copy beside the predictions, with commas.")
+    ] = None,
+    encoding: Annotated[str | None, OPTION(help="Of a table that is not UTF-8.")] = None,
+    decimal: Annotated[str | None, OPTION(help="Decimal mark of numbers in text: . or ,")] = None,
     known: Annotated[
         Path | None,
         OPTION(
@@ -91,12 +97,14 @@ def predict(
     schema = models.federation.schema
     if schema is None:
         raise TacitError(f"the run in {folder} was not made from a table: use tacit.SavedModels")
-    table = read_table(data)
+    table = read_table(data, encoding, decimal)
+    kept = Table({name: table.column(name) for name in names(keep) or ()})
     if schema.task not in table:
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
     tasks = task_names(table, schema.task)
-    values = models.predict(table, known=known)
-    write_predictions(out, tasks, values, schema, models.federation.labels)
+    with said_of(data):
+        values = models.predict(table, known=known)
+    write_predictions(out, tasks, values, schema, models.federation.labels, kept)
     new = len(set(tasks.tolist()) - set(models.federation.names))
     guests = f"; {new} of the tasks did not take part" if new else ""
     Console().print(f"{len(values)} predictions in {out}{guests}", soft_wrap=True)

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from tacit.checks import host_and_port
-from tacit.cli.options import OPTION
-from tacit.data.tabular import read_table, write_predictions
+from tacit.cli.options import OPTION, said_of
+from tacit.data.reading import read_table
+from tacit.data.tabular import write_predictions
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_node_key
 from tacit.deploy.personal import predict_rows
@@ -130,7 +131,8 @@ def predict(
 ) -> None:
     """Predict new rows with this silo's own model; no server is needed."""
     table = read_table(data)
-    values, models = predict_rows(folder, table)
+    with said_of(data):
+        values, models = predict_rows(folder, table)
     federation = models.federation
     if federation.schema is None:
         raise TacitError(f"the model in {folder} was not made from a table")

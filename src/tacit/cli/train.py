@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -18,7 +19,7 @@ from tacit.experiment.plan import Flag, flags
 DATA = [
     Flag(name, kind, help, "Data", "data", "from" if name == "data" else name)
     for name, kind, help in (
-        ("data", str, "CSV, Parquet or .npz file, or a name from `tacit data`."),
+        ("data", str, "CSV, Parquet, Excel or .npz file, or a name from `tacit data`."),
         ("task", str, "Column that says whose row it is."),
         ("target", str | list, "Column to predict; several, with commas, for yes/no labels."),
         ("kind", str, "regression, binary, multiclass or multilabel, if guessed wrong."),
@@ -31,6 +32,7 @@ DATA = [
             str,
             "auto, task (inside each task), none, or pooled (a leak, and marked as one).",
         ),
+        ("encoding", str, "Of text that is not UTF-8, such as cp1252."),
         ("option", dict, "Any other option of the data: name=value."),
         (
             "schema",
@@ -76,7 +78,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         tables: dict[str, dict[str, Any]] = {}
         for flag in sorted(FLAGS.values(), key=lambda flag: flag.kind is dict):  # they have the say
-            tables.setdefault(flag.section, {}).update(_read(flag, given.pop(flag.name)))
+            found = _read(flag, given.pop(flag.name))
+            if flag.kind is not dict:  # what nobody typed is not there; null may be typed
+                found = {key: value for key, value in found.items() if value is not None}
+            if found:
+                tables.setdefault(flag.section, {}).update(found)
         command(flags=tables, **given)
 
     every = [kept[0], *map(_parameter, FLAGS.values()), *kept[1:]]
@@ -100,20 +106,22 @@ def train(
 ) -> None:
     """Train a personal model for every task, and write the result, models and a report."""
     from tacit.experiment.toml import read
+    from tacit.experiment.train import where_it_began
 
     if resume is not None:
-        given = any(value is not None for part in flags.values() for value in part.values())
-        if config is not None or given:
+        if config is not None or flags:
             raise TacitError("--resume takes all settings from its folder: leave the others out")
         if not (resume / "config.json").is_file():
             raise TacitError(
                 f"{resume} holds no run of tacit train; one of tacit mixed goes on with "
                 f"tacit mixed --resume {resume}"
             )
+        resume = resume.absolute()
         tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
     else:
         tables = read(config) if config is not None else {}
-    _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
+    with contextlib.nullcontext() if resume is None else where_it_began(resume):
+        _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
 
 
 def _train(

@@ -19,7 +19,7 @@ from tacit.files import replace
 
 
 def tune(
-    config: Annotated[Path, typer.Argument(help="An experiment as TOML, with a [tune] table.")],
+    config: Annotated[Path, typer.Argument(help=r"An experiment as TOML, with a \[tune] table.")],
     schema: Annotated[
         Path | None,
         OPTION(help="Columns, classes and tasks as public constants (tacit data --write-schema)."),
@@ -28,10 +28,21 @@ def tune(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Choose settings by a random number of private runs; the promised ε covers the choice."""
+    r"""Choose settings by a random number of private runs; the promised ε covers the choice.
+
+    What is searched stands in the file, beside \[data], \[method] and \[privacy]:
+
+    \[tune]
+
+    runs = 10   # on average
+
+    lr = \[0.01, 0.03, 0.1]   # one of these
+
+    clip = {low = 0.1, high = 2.0}   # log-uniform between the two
+    """
     over = {
-        "data": {"schema": None if schema is None else str(schema)},
-        "run": {"out": None if out is None else str(out)},
+        "data": {} if schema is None else {"schema": str(schema)},
+        "run": {} if out is None else {"out": str(out)},
     }
     checked = check(merge(read(config), over))
     if checked.tune is None:

@@ -4,9 +4,10 @@ from tacit.data.arrays import from_arrays
 from tacit.data.masks import from_masks
 from tacit.data.npz import from_npz
 from tacit.data.preprocess import Preprocessing
+from tacit.data.reading import read_table
 from tacit.data.registry import Source, load, sources
 from tacit.data.schema import Schema
-from tacit.data.tabular import from_table, read_table
+from tacit.data.tabular import from_table
 
 __all__ = [
     "Preprocessing",

@@ -1,21 +1,27 @@
 """The cells of a table: what is missing, what is a number, what is text, and where it stands.
 
 Every column, wherever it came from, becomes one of two things: float64 with NaN for missing cells,
-or an object array of `str` with `None` for missing cells.
+or an object array of `str` with `None` for missing cells. What stands for nothing is a fixed list:
+no other row has a say in whether a cell is a gap.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tacit.checks import near
+from tacit.data.numerals import comma_remedy, parse, refuse_disguised
 from tacit.errors import TacitError
 
-MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
+MISSING = frozenset(
+    {"", "NA", "N/A", "n/a", "#N/A", "#NV", "<NA>", "NaN", "nan", "NULL", "null", "?"}
+)
+_WHOLE = re.compile(r"^(\d+)\.0+$")
 
 
 class Table(dict[str, np.ndarray]):
@@ -26,6 +32,8 @@ class Table(dict[str, np.ndarray]):
     """The line of each row in the file; rows of a CSV file need not be one line each."""
     places: np.ndarray | None = None
     """Where each row stood, counted from 0, before some were left out."""
+    decimal: str | None = None
+    """The decimal mark of numbers in text; None where nobody said it, and commas are refused."""
 
     @property
     def rows(self) -> int:
@@ -41,7 +49,7 @@ class Table(dict[str, np.ndarray]):
     def only(self, rows: np.ndarray) -> Table:
         """Some of the rows, which are still called by the places they had."""
         part = Table({name: values[rows] for name, values in self.items()})
-        part.source, part.places = self.source, rows
+        part.source, part.places, part.decimal = self.source, rows, self.decimal
         part.lines = None if self.lines is None else self.lines[rows]
         return part
 
@@ -139,7 +147,7 @@ def texts(values: np.ndarray, name: str) -> np.ndarray:
             f"column {name!r} holds {kind}: turn it into numbers or text, or pass drop=[{name!r}] "
             f"(--drop {name})"
         )
-    out[:] = [_text(value) for value in values.tolist()]
+    out[:] = [text_of(value) for value in values.tolist()]
     return out
 
 
@@ -151,7 +159,8 @@ def is_gap(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and math.isnan(value)
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """One cell as text, None where it stands for nothing; a whole number is without a point."""
     if isinstance(value, str):
         stripped = value.strip()
         return None if stripped in MISSING else stripped
@@ -160,43 +169,31 @@ def _text(value: Any) -> str | None:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     if isinstance(value, bytes):
-        return _text(value.decode("utf-8", errors="replace"))
+        return text_of(value.decode("utf-8", errors="replace"))
     return str(value)
 
 
-def parse(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cells as float64 (NaN: missing or not a number), and which present cells are not numbers."""
-    if cells.dtype != object:
-        return cells, np.zeros(len(cells), dtype=bool)
-    listed = cells.tolist()
-    try:
-        fast = [math.nan if cell is None else _float(cell) for cell in listed]
-        return np.array(fast, dtype=np.float64), np.zeros(len(cells), dtype=bool)
-    except ValueError:
-        pass
-    numbers = np.full(len(cells), math.nan)
-    wrong = np.zeros(len(cells), dtype=bool)
-    for i, cell in enumerate(listed):
-        if cell is not None:
-            try:
-                numbers[i] = _float(cell)
-            except ValueError:
-                wrong[i] = True
-    return numbers, wrong
+def numbers_in(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The cells of a column, their numbers (NaN where there is none), and which are no numbers."""
+    cells = clean(table.column(name), name)
+    return cells, *parse(cells, table.decimal)
 
 
-def _float(cell: str) -> float:
-    # Python reads "2020_01" as the number 202001; in a table it is a name.
-    number = float(cell)
-    if "_" in cell or number != number:  # nor may "NAN" slip in as a number
-        raise ValueError(cell)
-    return number
+def gaps_in(table: Table, name: str) -> np.ndarray:
+    """Which cells are missing; a column of numbers has more words for it."""
+    cells, numbers, wrong = numbers_in(table, name)
+    return missing(cells) if _is_text(numbers, wrong) else np.isnan(numbers) & ~wrong
+
+
+def _is_text(numbers: np.ndarray, wrong: np.ndarray) -> bool:
+    """Whether half of what is there is no number."""
+    return bool(wrong.any()) and int(wrong.sum()) >= int((~np.isnan(numbers)).sum())
 
 
 def number_text(text: str) -> str:
     """A class as everybody writes it: 1, 1.0 and 01 are the same."""
     numbers, wrong = parse(np.array([text], dtype=object))
-    return text if wrong[0] else repr(float(numbers[0]))
+    return text if wrong[0] or np.isnan(numbers[0]) else repr(float(numbers[0]))
 
 
 def missing(cells: np.ndarray) -> np.ndarray:
@@ -212,7 +209,10 @@ def count_rows(which: np.ndarray) -> str:
 
 
 def task_names(table: Table, task: str) -> np.ndarray:
-    """The task of each row as text; a gap is an error that names the row."""
+    """The task of each row as text; a gap is an error that names the row.
+
+    A whole number is the same task with and without a point: what met a gap on its way has one.
+    """
     names = texts(table.column(task), task)
     gaps = missing(names)
     if gaps.any():
@@ -220,24 +220,27 @@ def task_names(table: Table, task: str) -> np.ndarray:
             f"{table.where(int(np.argmax(gaps)))} has no task in column {task!r} "
             f"({count_rows(gaps)} in all); fill it in or remove the row"
         )
+    plain = {name: _WHOLE.sub(r"\1", name) for name in set(names.tolist())}
+    names[:] = [plain[name] for name in names.tolist()]
     return names
 
 
-def numeric_or_none(table: Table, name: str, remedy: str) -> np.ndarray | None:
+def numeric_or_none(table: Table, name: str, otherwise: str) -> np.ndarray | None:
     """The column as numbers, or None where it is text.
 
     A column that is mostly numbers with some text is an error that names the first such cell:
-    more often than not it is a typing mistake, and as a category it would go unseen.
+    more often than not it is a typing mistake, and as a category it would go unseen. So are numbers
+    and dates that are text only because of how they are written. `otherwise` is one more remedy.
     """
-    cells = clean(table.column(name), name)
-    numbers, wrong = parse(cells)
-    present = len(cells) - int(missing(cells).sum())
-    if wrong.any() and 2 * int(wrong.sum()) >= present:
+    cells, numbers, wrong = numbers_in(table, name)
+    if _is_text(numbers, wrong):
+        refuse_disguised(name, cells[wrong].tolist(), otherwise)
         return None
     if wrong.any():
         row = int(np.argmax(wrong))
         raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; {remedy}"
+            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; "
+            f"{comma_remedy(cells[row])}correct the cell, or {otherwise}"
         )
     check_finite(table, name, numbers)
     return numbers

@@ -13,6 +13,8 @@ from tacit.errors import TacitError
 
 GAP = "(missing)"
 MOST_CATEGORIES = 50
+UNKNOWN = -2
+"""The code of a cell whose category nobody knows."""
 KEYS = {
     "numeric": ("name", "type", "gaps", "scale"),
     "flag": ("name", "type", "gaps"),
@@ -95,6 +97,21 @@ class Column:
         return cls(name, None, gaps, kind == "flag", constants(data.get("scale"), where))
 
 
+def one_hot(table: Table, column: Column) -> np.ndarray:
+    """A 0/1 column for each coded category; NaN in all of them where a gap has no category."""
+    categories = column.categories or ()
+    first = len(categories) - len(column.coded)  # that one has no column of its own
+    code: dict[str | None, int] = {name: k - first for k, name in enumerate(categories)}
+    gap = code.get(GAP, UNKNOWN)
+    cells = texts(table.column(column.name), column.name).tolist()
+    codes = np.array([code.get(cell, gap) for cell in cells], dtype=np.int64)
+    out = np.zeros((len(cells), len(column.coded)))
+    rows = np.flatnonzero(codes >= 0)
+    out[rows, codes[rows]] = 1.0
+    out[codes == UNKNOWN] = np.nan
+    return out
+
+
 def constants(value: Any, where: str) -> tuple[float, float] | None:
     """A mean and a standard deviation as a file gives them."""
     if value is None:
@@ -121,11 +138,11 @@ def _listed(pair: tuple[float, float] | None) -> list[float] | None:
 
 def _numbers(table: Table, name: str) -> np.ndarray | None:
     """The column as numbers with NaN for gaps, or None where it is text."""
-    remedy = (
-        f"correct the cell, or pass categorical=[{name!r}] (--categorical {name}) if the column "
-        "holds categories"
+    otherwise = (
+        f"pass categorical=[{name!r}] (--categorical {name}) if the column holds categories, or "
+        f"drop=[{name!r}] (--drop {name}) to leave it out"
     )
-    numbers = numeric_or_none(table, name, remedy)
+    numbers = numeric_or_none(table, name, otherwise)
     if numbers is not None and np.isnan(numbers).all():
         raise TacitError(
             f"column {name!r} is empty; pass drop=[{name!r}] (--drop {name}) to leave it out"

@@ -3,7 +3,7 @@
 | in the table                                  | becomes                                         |
 |-----------------------------------------------|-------------------------------------------------|
 | a task that the schema does not list          | is left out, whatever its cells hold            |
-| a category that it does not list              | all zeros                                       |
+| a category that it does not list              | a gap                                           |
 | a gap where it says there is none             | the task's own mean, without an indicator       |
 | text in a column of numbers, an unknown class | an error that names the row                     |
 """

@@ -138,7 +138,11 @@ def fit(
             own = (np.flatnonzero(~indicators & ~known), shift, np.where(never, np.nan, sd))
         shift, spread = np.where(indicators, 0.0, shift), np.where(indicators, 1.0, spread)
     for name, pair in (scales or {}).items():
-        shift[:, list(names).index(name)], spread[:, list(names).index(name)] = pair
+        place = list(names).index(name)
+        shift[:, place], spread[:, place] = pair
+        if fill is not None and scale != "pooled":  # without any value a task has no mean
+            never = np.logical_and.reduceat(np.isnan(x[:, place]), offsets[:-1])
+            fill[:, place] = np.where(never, pair[0], fill[:, place])
         said = (CONSTANTS,)
     kind = np.float32 if scale == "none" else np.float64  # images are not scaled, and large
     return Fitted(_preprocessing(shift, spread, fill, kind), said, leaks, own)

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tacit.checks import check_type, near
+from tacit.checks import check_type, near, none_in_words
 from tacit.data.arrays import from_arrays
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.npz import from_npz
+from tacit.data.reading import SUFFIXES, instead_of
 from tacit.data.sets import leaf, synthetic
 from tacit.data.sets.attributes import celeba_attributes, facea, lfwa
 from tacit.data.sets.digits import digits
@@ -26,7 +27,7 @@ from tacit.data.sets.scenes import scenes
 from tacit.data.sets.school import school
 from tacit.data.sets.stackoverflow import stackoverflow
 from tacit.data.sets.writers import writers
-from tacit.data.tabular import SUFFIXES, from_table
+from tacit.data.tabular import from_table
 from tacit.data.text import stackexchange, text
 from tacit.errors import TacitError
 
@@ -49,13 +50,14 @@ class Reader:
     options: dict[str, Any]
 
     def __call__(self, name: str, *given: Any, **options: Any) -> Federation:
-        for option, value in options.items():
+        for option, value in list(options.items()):
             if option not in self.options:
                 known = sorted(self.options)
                 raise TacitError(f"{name} takes no option {option!r}{near(option, known, 20)}")
             declared = self.options[option]
+            value = options[option] = none_in_words(declared, value)
             # Text is what files and flags easily miss; numbers readers check.
-            if value is not None and {str, Sequence[str]} & {declared, *get_args(declared)}:
+            if value is None or {str, Sequence[str]} & {declared, *get_args(declared)}:
                 check_type(f"{name}: {option}", declared, value)
         return self.read(*given, **options)
 
@@ -172,7 +174,7 @@ def load(
     heads: str | None = None,
     **options: Any,
 ) -> Federation:
-    """A federation by name (see `sources`) or from a .csv, .csv.gz, .parquet or .npz file.
+    """A federation by name (see `sources`), from a table (.csv, .parquet, …), or from a .npz file.
 
     Options are those of the function that reads it: `from_table` for tables (which need `task` and
     `target`), `from_arrays` for .npz, the generator's sizes and seed, or `path` and more for a
@@ -197,7 +199,7 @@ def _load(name: str, options: dict[str, Any]) -> Federation:
             return reader(name, name, **options)
     if Path(name).exists() or Path(name).suffix or len(Path(name).parts) > 1:
         raise TacitError(
-            f"{name} is not a file that can be read; expected {', '.join(SUFFIXES)} or .npz, or "
+            f"{name} is not a file that can be read; {instead_of(name)} or .npz, or "
             f"the name of a data set with path= ({', '.join(s.name for s, _ in _IN_A_FOLDER)})"
         )
     raise TacitError(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.cells import Table, missing, numbers_in, texts
 from tacit.data.federation import Federation
-from tacit.data.tabular import read_table
+from tacit.data.reading import read_table
 from tacit.errors import TacitError
 
 CLUSTERS = ("task", "cluster")
@@ -55,7 +55,7 @@ def _matrix(federation: Federation, table: Table) -> np.ndarray:
     _check_tasks(federation, table, table.source)
     values = []
     for name in table:
-        numbers, _ = parse(clean(table[name], name))
+        _, numbers, _ = numbers_in(table, name)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             where = table.where(int(np.argmax(wrong)))

@@ -9,7 +9,8 @@
 | text with more categories | one 0/1 column each                                                  |
 
 Gaps in a text column are a category of their own, `(missing)`. A category that was not there when
-the schema was made becomes all zeros.
+the schema was made is a gap. Where no gap was there either, it stays NaN in all columns of the
+categories, and each task fills in its own shares.
 
 A schema also says what is predicted, and which tasks there are. `Schema.fit` decides by looking at
 rows of all tasks; a file that people wrote (`read_schema`) decides without looking at any.
@@ -29,13 +30,12 @@ from tacit.data.cells import (
     Table,
     check_finite,
     check_keys,
-    clean,
+    comma_remedy,
     number_text,
-    parse,
+    numbers_in,
     table_of,
-    texts,
 )
-from tacit.data.columns import GAP, Column, constants, distinct_texts
+from tacit.data.columns import Column, constants, distinct_texts, one_hot
 from tacit.data.federation import NUMBERS, Kind
 from tacit.errors import TacitError
 
@@ -108,8 +108,15 @@ class Schema:
             raise TacitError(f"column {task!r} is given as task and as target; choose another")
         chosen = features if features is not None else [n for n in table if n not in drop]
         chosen = [name for name in chosen if name not in (task, *targets)]
-        columns = tuple(Column.fit(table, name, name in categorical) for name in chosen)
-        schema = cls(columns, task, targets)
+        columns, refused = [], {}
+        for name in chosen:
+            try:
+                columns.append(Column.fit(table, name, name in categorical))
+            except TacitError as error:
+                refused[name] = str(error)
+        if refused:
+            raise TacitError(_all_refused(refused))
+        schema = cls(tuple(columns), task, targets)
         if not schema.features:
             raise TacitError(
                 f"{table.source} has no feature left beside the task and the target; give a table "
@@ -129,13 +136,7 @@ class Schema:
                 if column.gaps:
                     out[:, at + 1] = np.isnan(found)
             elif column.coded:
-                code = {category: i for i, category in enumerate(column.coded)}
-                cells = texts(table.column(column.name), column.name).tolist()
-                codes = np.array(
-                    [code.get(GAP if cell is None else cell, -1) for cell in cells], dtype=np.int64
-                )
-                rows = np.flatnonzero(codes >= 0)
-                out[rows, at + codes[rows]] = 1.0
+                out[:, at : at + len(column.coded)] = one_hot(table, column)
             at += len(column.features)
         return out, self.features
 
@@ -226,12 +227,12 @@ def write_schema(schema: Schema, path: str | Path) -> None:
 
 def numbers(table: Table, name: str) -> np.ndarray:
     """A column that must be numbers because a schema says so."""
-    cells = clean(table.column(name), name)
-    found, wrong = parse(cells)
+    cells, found, wrong = numbers_in(table, name)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; correct the cell"
+            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; "
+            f"{comma_remedy(cells[row])}correct the cell"
         )
     check_finite(table, name, found)
     return found
@@ -240,6 +241,17 @@ def numbers(table: Table, name: str) -> np.ndarray:
 def _listed(names: Sequence[str]) -> tuple[str, ...]:
     """A single name where a list was expected is a list of one, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _all_refused(refused: Mapping[str, str]) -> str:
+    """What is wrong with the first column, and how to be rid of all that cannot be read."""
+    first = next(iter(refused.values()))
+    if len(refused) == 1:
+        return first
+    return (
+        f"{first}; {len(refused)} columns cannot be read, and --drop {','.join(refused)} (drop=) "
+        "leaves all of them out"
+    )
 
 
 def _one_per_line(value: Any) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,29 +12,17 @@ import numpy as np
 
 from tacit.data import given
 from tacit.data.assemble import About, assemble
-from tacit.data.cells import (
-    MISSING,
-    Table,
-    check_header,
-    clean,
-    count_rows,
-    missing,
-    numeric_or_none,
-    table_of,
-    task_names,
-)
+from tacit.data.cells import Table, clean, count_rows, missing, numeric_or_none, task_names, text_of
 from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
+from tacit.data.reading import as_table
 from tacit.data.schema import PUBLIC, Schema, read_schema
 from tacit.data.split import SplitRule
 from tacit.data.targets import RawTarget, Target, check_kind, encode
 from tacit.errors import TacitError
-from tacit.files import reading
 
 if TYPE_CHECKING:
     from tacit.formula.design import FormulaSchema
-
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
 def from_table(
@@ -56,13 +41,16 @@ def from_table(
     scale: Scale = "auto",
     target_scale: TargetScaling = "auto",
     schema: Schema | str | Path | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
     source: str | None = None,
 ) -> Federation:
     """A federation from a file, a DataFrame or a mapping of columns.
 
     Parameters
     ----------
-    table : path of a .csv, .csv.gz or .parquet file; a pandas or polars DataFrame; a mapping.
+    table : path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file; a pandas or polars DataFrame; a
+        mapping.
     task : the column that names the task of each row.
     target : the column to predict, or several columns with two values each (multilabel; cells may
         be empty where `kind="multilabel"` is said).
@@ -71,13 +59,14 @@ def from_table(
     schema : what is otherwise decided by looking at all rows, as public constants: a `Schema`, or
         the path of the file that `tacit data --write-schema` wrote and people corrected. It says
         the columns, the target with its kind, and which tasks take part; leave those out here.
+    encoding, decimal : of text in the table, see `read_table`.
 
     The others are those of `tacit.data.from_arrays`. In `scale`, constants are given for matrix
     columns (`Federation.features`).
     """
     rule = SplitRule(validation, test, split_seed, min_rows)
     check_kind(kind)
-    columns = as_table(table)
+    columns = as_table(table, encoding, decimal)
     if schema is None:
         known, y = _decide(columns, task, target, features, drop, categorical, kind)
         said = (PUBLIC,)
@@ -140,13 +129,13 @@ def _target_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The cells of a target column, and which of them are gaps."""
     cells = clean(table.column(name), name)
-    gaps = missing(cells)
+    numbers = numeric_or_none(table, name, "choose another target")
+    gaps = missing(cells) if numbers is None else np.isnan(numbers)
     if gaps.any() and (not may_miss or gaps.all()):
         raise TacitError(
             f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
             f"({count_rows(gaps)} in all); fill it in or remove the row{remedy}"
         )
-    numbers = numeric_or_none(table, name, "correct the cell or choose another target")
     return (cells if numbers is None else numbers), gaps
 
 
@@ -157,101 +146,6 @@ def _zero_one(table: Table, name: str, may_miss: bool) -> tuple[np.ndarray, tupl
     y, found = np.full(len(values), np.nan), encode(values[~gaps], "binary", f"column {name!r}")
     y[~gaps] = found.y
     return y, found.labels
-
-
-def as_table(thing: Any) -> Table:
-    """Columns of anything that is a table, or the path of one."""
-    return read_table(thing) if isinstance(thing, (str, Path)) else table_of(thing)
-
-
-def read_table(path: str | Path) -> Table:
-    """The columns of a .csv, .csv.gz or .parquet file.
-
-    CSV cells are text (objects, `None` for gaps): whether "007" is a number depends on what the
-    column is used for.
-    """
-    path = Path(path)
-    name = path.name.lower()
-    if not name.endswith(SUFFIXES):
-        raise TacitError(f"{path} is not a table that can be read; expected {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise TacitError(f"{path} {what}; pass the path of a {' or '.join(SUFFIXES)} file")
-    try:
-        if name.endswith(".parquet"):
-            return _read_parquet(path)
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TacitError(
-            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise TacitError(f"{path} cannot be read: {error}; check the file") from None
-    return _read_csv(text, path)
-
-
-def _read_csv(text: str, path: Path) -> Table:
-    if not text.strip():
-        raise TacitError(f"{path} is empty; expected a header line and rows")
-    header: list[str] | None = None
-    rows: list[list[str]] = []
-    numbers: list[int] = []
-    begins = 1
-    try:
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
-        for row in lines:
-            if row and header is None:
-                header = [cell.strip() for cell in row]
-                check_header(header, str(path))
-            elif row and header is not None:
-                if len(row) != len(header):
-                    raise TacitError(
-                        f"line {begins} of {path} has {len(row)} cells, but the header has "
-                        f"{len(header)}; correct the line"
-                    )
-                rows.append(row)
-                numbers.append(begins)
-            begins = lines.line_num + 1
-    except csv.Error as error:
-        raise TacitError(f"line {begins} of {path} is not CSV: {error}; correct it") from None
-    if header is None or not rows:
-        raise TacitError(f"{path} has a header but no rows; add rows")
-    table = Table()
-    for name, cells in zip(header, zip(*rows, strict=True), strict=True):
-        column = np.empty(len(rows), dtype=object)
-        stripped = map(str.strip, cells)
-        column[:] = [None if cell in MISSING else cell for cell in stripped]
-        table[name] = column
-    table.source = path.name
-    table.lines = np.array(numbers)
-    return table
-
-
-def _delimiter(text: str) -> str:
-    """The one that cuts the header into most cells."""
-    header = next(line for line in io.StringIO(text, newline="") if line.strip())
-    return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
-
-
-def _read_parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise TacitError(
-            f"reading {path} needs pyarrow; install it with pip install 'tacit[data]'"
-        ) from None
-    with reading(path, "it is not a Parquet file, or write it again"):
-        arrow = pyarrow.parquet.read_table(path)
-        check_header(list(arrow.column_names), str(path))
-        if not arrow.num_rows:
-            raise TacitError(f"{path} has no rows; add rows")
-        table = Table()
-        for name in arrow.column_names:
-            table[name] = arrow.column(name).to_numpy()
-    table.source = path.name
-    return table
 
 
 def plain_text(cell: str) -> str:
@@ -265,22 +159,37 @@ def plain_text(cell: str) -> str:
     return cell
 
 
+def _shown(values: np.ndarray) -> list[str]:
+    """Cells as they were given, dates too."""
+    if values.dtype.kind in "Mm":
+        return np.where(np.isnat(values), "", values.astype(str)).tolist()
+    return [text_of(cell) or "" for cell in values.tolist()]
+
+
 def write_predictions(
     path: str | Path,
     tasks: np.ndarray,
     values: np.ndarray,
     schema: Schema | FormulaSchema,
     labels: Sequence[str],
+    kept: Table | None = None,
 ) -> None:
-    """A CSV with one line per row: its task, and the prediction (or a probability per label)."""
+    """A CSV with one line per row: its task, and the prediction (or a probability per label).
+
+    Columns that are `kept` stand between the two.
+    """
+    kept = Table() if kept is None else kept
+    also = list(zip(*map(_shown, kept.values()), strict=True)) or [()] * len(values)
     columns = list(labels) if values.ndim == 2 else [f"predicted {schema.target[0]}"]
     if values.ndim == 1 and len(labels) == 2:
         columns = [f"probability of {labels[1]}"]
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(map(plain_text, (schema.task, *columns)))
-            for task, value in zip(tasks, values.reshape(len(values), -1), strict=True):
-                writer.writerow([plain_text(task), *(f"{number:.6g}" for number in value)])
+            writer.writerow(map(plain_text, (schema.task, *kept, *columns)))
+            rows = zip(tasks, also, values.reshape(len(values), -1), strict=True)
+            for task, cells, value in rows:
+                shown = map(plain_text, (task, *cells))
+                writer.writerow([*shown, *(f"{number:.6g}" for number in value)])
     except OSError as error:
         raise TacitError(f"{path} cannot be written: {error.strerror}") from error

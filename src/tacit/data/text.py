@@ -10,8 +10,8 @@ import numpy as np
 from tacit.data.cells import Table, missing, texts
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
+from tacit.data.reading import read_table
 from tacit.data.split import SplitRule
-from tacit.data.tabular import read_table
 from tacit.data.targets import RawTarget
 from tacit.data.words import (
     Sizes,

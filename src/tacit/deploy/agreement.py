@@ -297,7 +297,7 @@ def _check_terms(terms: Terms) -> None:
     terms.plan().check(everyone)
     if isinstance(method, ExchangeMethod) and method.judges and not terms.data["validation"]:
         raise TacitError(
-            f"silos of {type(method).__name__} judge models by their validation rows: keep some "
+            f"silos of {method.called} judge models by their validation rows: keep some "
             "(validation = 0.2)"
         )
     if (privacy := terms.made_privacy()) is not None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.cells import Table, clean, missing, numeric_or_none, texts
+from tacit.data.cells import Table, clean, gaps_in, numeric_or_none, texts
 from tacit.data.columns import GAP, Column
+from tacit.data.reading import read_table
 from tacit.data.schema import Schema, numbers
-from tacit.data.tabular import read_table
 from tacit.data.targets import encode
 from tacit.errors import TacitError
 from tacit.experiment.toml import make_method
@@ -89,14 +89,13 @@ def write_example(
 def _target(table: Table, given: str | Sequence[str], names: Sequence[str]) -> list[str]:
     if not isinstance(given, str):
         return [f"target = {_toml(list(names))}", 'kind = "multilabel"']
-    cells = clean(table[given], given)
-    gaps = missing(cells)
+    cells, gaps = clean(table[given], given), gaps_in(table, given)
     if gaps.any():
         raise TacitError(
             f"{table.where(int(np.argmax(gaps)))} has no target in column {given!r}: fill it in or "
             "remove the row"
         )
-    numbers = numeric_or_none(table, given, "correct the cell or choose another target")
+    numbers = numeric_or_none(table, given, "choose another target")
     found = encode(cells if numbers is None else numbers, None, f"column {given!r}")
     span = _range(found.y) if found.kind == "regression" else f"labels = {_toml(found.labels)}"
     return [f"target = {_toml(given)}", f"kind = {_toml(found.kind)}", span]

@@ -83,7 +83,8 @@ def _report(
     alone: metrics.Metrics | None,
     ended: Candidate | None,
 ) -> dict[str, Any]:
-    name, higher = metrics.main_score(trained.federation.kind, trained.federation.heads)
+    kind, heads = trained.federation.kind, trained.federation.heads
+    name, higher = metrics.main_score(kind, heads, scores.overall.get("majority"))
     size, mixed = trained.course.contribution_size, isinstance(trained.method, Mixed)
     spent = work.spent
     return {

@@ -14,14 +14,15 @@ import numpy as np
 import torch
 
 from tacit.checks import did_you_mean
-from tacit.data.cells import Table, clean, missing, parse, texts
+from tacit.data.cells import Table, missing, numbers_in, texts
 from tacit.data.columns import GAP, Column
 from tacit.data.federation import NUMBERS, PARTS
 from tacit.data.heads import Heads
+from tacit.data.lacking import completed
 from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
+from tacit.data.reading import read_table
 from tacit.data.schema import Schema
 from tacit.data.split import PartRows, SplitRule, split
-from tacit.data.tabular import read_table
 from tacit.data.targets import class_codes, no_count
 from tacit.deploy.terms import Own, Terms
 from tacit.errors import TacitError
@@ -64,7 +65,7 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
         more = f" (and {len(found) - 1} more such problems)" if found[1:] else ""
         raise TacitError(f"{found[0]}{more}")
     schema = schema_of(terms.data)
-    x, _ = schema.matrix(table)
+    x, _ = schema.matrix(completed(schema, table)[0])
     y = _targets(terms, labels, table)
     parts = _parts(terms, silo, table.rows)
     train = parts["train"]
@@ -119,7 +120,8 @@ def _rule(terms: Terms) -> SplitRule:
 def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> Preprocessing:
     """Numbers by the silo's own mean and deviation, or by the range that was agreed (`common`).
 
-    What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean.
+    What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean, or by the centre of the
+    range where it has no value.
     """
     mean, sd = moments(train, np.array([0, len(train)]))
     shift, scale = np.zeros_like(mean), np.ones_like(sd)
@@ -129,6 +131,8 @@ def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> 
             own = (mean[0, place], _safe(sd)[0, place])
             shift[0, place], scale[0, place] = _unit(agreed["range"]) if common else own
         place += len(column.features)
+    if common:  # a silo without any value has no mean of its own
+        mean = np.where(np.isnan(train).all(axis=0), shift, mean)
     return Preprocessing(*(torch.from_numpy(side) for side in (shift, scale, mean)))
 
 
@@ -142,11 +146,11 @@ def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
     """float64 [N], int64 [N] (multiclass) or float64 [N, labels] (NaN: not known or not held)."""
     names = terms.data["target"]
     if terms.kind in NUMBERS:
-        return _numbers(table, names[0])[1]
+        return numbers_in(table, names[0])[1]
     if terms.kind == "multilabel":
         unknown = np.full(table.rows, np.nan)
         columns = (
-            _numbers(table, name)[1] if mine else unknown
+            numbers_in(table, name)[1] if mine else unknown
             for name, mine in zip(names, held, strict=True)
         )
         return np.stack(list(columns), axis=1)
@@ -158,12 +162,6 @@ def _classes(table: Table, terms: Terms) -> np.ndarray:
     """The number of each row's class; -1 for a class that was not agreed."""
     name = terms.data["target"][0]
     return class_codes(texts(table[name], name), terms.labels)
-
-
-def _numbers(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells, their numbers, and which cells do not hold a number."""
-    cells = clean(table[name], name)
-    return cells, *parse(cells)
 
 
 def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
@@ -178,17 +176,31 @@ def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
             f"{table.source} has {_rows(table.rows)}, too few to split: {needed} are "
             f"needed, or agree on other shares of validation and test {AGREE}"
         )
-    warnings = () if wrong or table.rows < needed else tuple(_warnings(terms, silo, held, table))
-    return Checked(tuple(problems), warnings, table.rows)
+    warnings = [
+        f"column {column['name']!r} is not in {table.source}, and counts as missing in every row"
+        for column in data["columns"]
+        if _absent(table, column)
+    ]
+    if not wrong and table.rows >= needed:
+        warnings += _warnings(terms, silo, held, table)
+    return Checked(tuple(problems), tuple(warnings), table.rows)
+
+
+def _absent(table: Table, column: Mapping[str, Any]) -> bool:
+    """Whether the silo lacks a column that may have gaps, and not only by another spelling."""
+    name = column["name"]
+    return column["gaps"] and name not in table and not did_you_mean(name, table)
 
 
 def _column(table: Table, column: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with one agreed column."""
     name = column["name"]
+    if _absent(table, column):
+        return
     if unreadable := _unreadable(table, name):
         yield unreadable
         return
-    gaps = missing(clean(table[name], name))
+    gaps = _gaps(table, name, column["categories"] is None)
     if not column["gaps"]:
         yield from _said(table, name, gaps, "is empty", f"fill it in, or agree on gaps {AGREE}")
     if column["categories"] is None:
@@ -205,7 +217,7 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
     if unreadable := _unreadable(table, name):
         yield unreadable
         return
-    gaps = missing(clean(table[name], name))
+    gaps = _gaps(table, name, terms.kind in (*NUMBERS, "multilabel"))
     if terms.kind != "multilabel":
         yield from _said(table, name, gaps, "is empty", "fill it in, or remove the rows")
     elif gaps.all():  # some of them are labels that nobody wrote down
@@ -216,12 +228,18 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
     if terms.kind in (*NUMBERS, "multilabel"):
         yield from _number(table, name, terms.data["range"])
         if terms.kind == "count":
-            numbers = _numbers(table, name)[1]
+            numbers = numbers_in(table, name)[1]
             wrong = no_count(numbers) & ~np.isnan(numbers)
             yield from _said(table, name, wrong, "is not a whole number from 0", "correct it")
     else:
         unknown = (_classes(table, terms) < 0) & ~gaps
         yield from _unknown(table, name, unknown, "class", terms.labels)
+
+
+def _gaps(table: Table, name: str, numeric: bool) -> np.ndarray:
+    """Which cells are missing; in a column that was agreed to be numbers, "-" and "." are too."""
+    cells, numbers, wrong = numbers_in(table, name)
+    return np.isnan(numbers) & ~wrong if numeric else missing(cells)
 
 
 def _unreadable(table: Table, name: str) -> str | None:
@@ -238,7 +256,7 @@ def _unreadable(table: Table, name: str) -> str | None:
 
 def _number(table: Table, name: str, span: list[float] | None) -> Iterator[str]:
     """Problems: cells that are not numbers, or lie outside of `span`; without it, not 0 or 1."""
-    _, numbers, wrong = _numbers(table, name)
+    _, numbers, wrong = numbers_in(table, name)
     yield from _said(table, name, wrong, "is not a number", "correct it")
     if span is None:
         off, what = (numbers != 0) & (numbers != 1), "is neither 0 nor 1"

@@ -15,7 +15,7 @@ UNKNOWN = {
 def what_leaves(terms: Terms) -> list[str]:
     """One sentence each, from the terms alone."""
     method, privacy = terms.made_method(), terms.made_privacy()
-    lines = [f"up to {terms.rounds} rounds of {type(method).__name__} on a {terms.model} model"]
+    lines = [f"up to {terms.rounds} rounds of {method.called} on a {terms.model} model"]
     if isinstance(method, ExchangeMethod):
         seen = "servers see shares only" if terms.curator else "the coordinator sees every model"
         lines.append(f"this silo's model leaves it in each round, without noise: {seen}")

@@ -31,8 +31,6 @@ from tacit.privacy.curator import Curated
 
 CURVE_POINTS = 20
 SAVE_EVERY_SECONDS = 1.0
-LARGEST = 1e12
-"""Numbers on a billboard that goes anywhere are smaller."""
 ASTRAY = (
     "the billboard diverged in round {}, and tasks keep the one before: use a smaller lr, or "
     "method auto, whose steps cannot diverge"
@@ -143,6 +141,9 @@ class Billboard(Strategy):
             return dataclasses.replace(board, round=board.round + 1)
         clip = channel.unit  # before it follows the quantile
         mean = collection.publishable(course.size_at(board.round)).to(course.device)
+        if _astray(Board({"mean": mean}, board.round)):  # nothing can be made of it: `run` stops
+            nowhere = {name: value * torch.nan for name, value in board.tensors.items()}
+            return Board(nowhere, board.round + 1)
         if isinstance(method, BillboardMethod) and method.shorten and not stage:
             mean = shortened(mean, clip)
         with threads_for(mean.numel()):

@@ -44,7 +44,7 @@ def mixed(
     formula : `"lwage ~ educ + exper + union + (1 + exper | person)"`. Before the bar stand the
         effects that each task has of its own (the intercept always), after it the task column.
         Functions must work row by row: `log(x)`, `I(x**2)`, `a:b`, `a * b`, `C(x)`; not `scale(x)`
-    table : path of a .csv, .csv.gz or .parquet file; a DataFrame; a mapping of columns
+    table : path of a .csv, .tsv, .parquet or .xlsx file; a DataFrame; a mapping of columns
     epsilon, delta : what to promise; without epsilon there is no noise, and the result is REML
     kind : "regression", "count", "binary" or "multiclass"; None for binary where the target has
         two values, multiclass where it is text, and numbers otherwise

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from tacit.data.cells import task_names
 from tacit.data.federation import Federation, Rows, TargetScale
 from tacit.data.heads import Heads
+from tacit.data.lacking import completed
 from tacit.data.preprocess import Preprocessing
 from tacit.data.representation import represent
 from tacit.data.schema import Schema
@@ -301,6 +303,10 @@ def _rows(federation: Federation, x: Any, tasks: Any) -> tuple[Any, list[str]]:
         x = as_table(x)
         if tasks is None:
             tasks = task_names(x, schema.task)
+        if isinstance(schema, Schema):
+            x, unlike = completed(schema, x)
+            if unlike is not None:
+                warnings.warn(unlike, stacklevel=4)
         x, _ = schema.matrix(x)
     if tasks is None:
         raise TacitError("rows of numbers do not say whose they are: pass tasks too")

@@ -118,14 +118,14 @@ def _check_run(plan: Plan, method: Method, federation: Federation) -> None:
         )
     if privacy is not None and isinstance(method, ExchangeMethod):
         raise TacitError(
-            f"{type(method).__name__} exchanges models through a curator, without noise, so no ε "
+            f"{method.called} exchanges models through a curator, without noise, so no ε "
             "can be promised: leave privacy out, or use a method on the billboard (tacit methods)"
         )
     if isinstance(method, ExchangeMethod):
         task = judges_without_rows(method, federation)
         if task is not None:
             raise TacitError(
-                f"clients of {type(method).__name__} judge models by their validation rows, but "
+                f"clients of {method.called} judge models by their validation rows, but "
                 f"task {task!r} has none: keep some of every task (validation=0.2)"
             )
     units = isinstance(method, BillboardMethod) and method.units == "common"
@@ -142,7 +142,7 @@ def _check_last_step(plan: Plan, method: Method, federation: Federation) -> None
     personalise = plan.personalise
     if method.settles and personalise not in ("best", "none"):
         raise TacitError(
-            f"personalise={personalise!r}: tasks of {type(method).__name__} end with an exact "
+            f"personalise={personalise!r}: tasks of {method.called} end with an exact "
             "solution of their own, which has nothing to fine-tune; leave it out"
         )
     if personalise != "none" and not method.settles and not len(federation.validation.y):
@@ -156,12 +156,10 @@ def _check_last_step(plan: Plan, method: Method, federation: Federation) -> None
 def _check_channel(plan: Plan, method: Method) -> None:
     """Refuse settings that belong to another channel than the method's."""
     if plan.server is not None and isinstance(method, ExchangeMethod):
-        raise TacitError(
-            f"server= moves the billboard, but {type(method).__name__} has none: leave it out"
-        )
+        raise TacitError(f"server= moves the billboard, but {method.called} has none: leave it out")
     if plan.attendance is not None and not isinstance(method, ExchangeMethod):
         raise TacitError(
-            f"attendance= is simulated on the exchange, but {type(method).__name__} is not on it: "
+            f"attendance= is simulated on the exchange, but {method.called} is not on it: "
             "leave it out (cohort= draws some tasks in each round)"
         )
 
@@ -171,7 +169,7 @@ def _check_curator(plan: Plan, method: Method, federation: Federation) -> None:
     curator = plan.curator
     if curator is None:
         return
-    name = type(method).__name__
+    name = method.called
     if isinstance(method, ExchangeMethod):
         _check_exchange(federation, method, curator)
         return
@@ -203,7 +201,7 @@ def _check_curator(plan: Plan, method: Method, federation: Federation) -> None:
 
 
 def _check_exchange(federation: Federation, method: ExchangeMethod, curator: Secure) -> None:
-    name = type(method).__name__
+    name = method.called
     if not isinstance(method, FedMTL):
         raise TacitError(
             f"the curator of {name} does not run on shares: use FedMTL or a method on the "
@@ -245,7 +243,7 @@ def _check_engine(plan: Plan, method: Method) -> None:
         return
     if any(importlib.util.find_spec(name) is None for name in ("flwr", "ray")):
         raise TacitError("engine='flower' needs Flower and Ray: pip install 'tacit[ray]'")
-    kind = type(method).__name__
+    kind = method.called
     if not isinstance(method, OnBillboard | ExchangeMethod):
         raise TacitError(
             f"nothing leaves a task with {kind}, so engine='flower' would have nothing to send: "

@@ -16,6 +16,7 @@ from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
 from tacit.engine.blend import Blend
 from tacit.engine.combine import Delivered
+from tacit.data.lacking import lacking
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
@@ -25,6 +26,11 @@ from tacit.inference.effects import Effects, effects_of
 from tacit.inference.summary import MixedSummary, summary
 from tacit.methods import Mixed
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
+
+TRAINING = (
+    "these are scores of the rows that models were trained on, because none were kept for testing: "
+    "new rows will be predicted worse"
+)
 
 
 @dataclass
@@ -108,11 +114,13 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """Scores per task and overall, beside training alone and the global model."""
         kind, heads = self.federation.kind, self.federation.heads
-        name, higher = metrics.main_score(kind, heads)
-        per_task, _ = metrics.task_score(kind, heads)
+        majority = self.measured.overall.get("majority")
+        name, higher = metrics.main_score(kind, heads, majority)
+        per_task, _ = metrics.task_score(kind, heads, majority)
         own = self._scores(self.measured)
         return {
             "part": self.part,
+            **({"part_label": TRAINING} if self.part == "train" else {}),
             "label": NOT_COVERED,
             "dropped_contributions": self.simulation.channel.dropped,
             "diverged": self.diverged,
@@ -210,6 +218,8 @@ class Run:
                 "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
                 "rows_label": NOT_COVERED,
                 "rows": parts,
+                "lacking_label": NOT_COVERED,
+                "lacking": lacking(self.federation),
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },
@@ -237,11 +247,12 @@ class Run:
         write_html(self.to_json(), Path(path))
 
     def __repr__(self) -> str:
-        name, _ = metrics.main_score(self.federation.kind, self.federation.heads)
-        score = self.measured.overall[name]
+        overall, federation = self.measured.overall, self.federation
+        name, _ = metrics.main_score(federation.kind, federation.heads, overall.get("majority"))
+        score = overall[name]
         shown = "undefined" if score is None else f"{score:.4f}"
         return (
-            f"Run({self.config['method']} on {self.federation.source}: {name} {shown} on "
+            f"Run({self.config['method']} on {federation.source}: {name} {shown} on "
             f"{self.part} rows, {NOT_COVERED}; {self.guarantee})"
         )
 

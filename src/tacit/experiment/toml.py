@@ -35,7 +35,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tacit import data
-from tacit.checks import annotations_of, check_type, near
+from tacit.checks import annotations_of, check_type, near, none_in_words
 from tacit.data.federation import Federation
 from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
@@ -91,9 +91,7 @@ class ServerSection(Section):
     model_config = ConfigDict(extra="allow")  # `Server` knows its settings, and checks them
 
     def rule(self) -> Server:
-        settings = self.model_extra or {}
-        _check_fields("the server", Server, settings)
-        return Server(**settings)
+        return Server(**_checked("the server", Server, self.model_extra or {}))
 
 
 def section(settings: Mapping[str, Any]) -> type[Section]:
@@ -201,11 +199,10 @@ def _huge(value: Any) -> bool:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Flags over file: what `over` gives (and is not None) wins, section by section."""
+    """Flags over file: what `over` gives wins, section by section."""
     merged = {section: dict(values) for section, values in base.items() if isinstance(values, dict)}
     merged |= {key: value for key, value in base.items() if not isinstance(value, dict)}
-    for section, values in over.items():
-        given = {key: value for key, value in values.items() if value is not None}
+    for section, given in over.items():
         if given and isinstance(merged.get(section, {}), dict):  # `check` refuses what is no table
             merged[section] = merged.get(section, {}) | given
     return merged
@@ -241,17 +238,20 @@ def make_method(name: str, settings: dict[str, Any]) -> Method:
     """A method by name, with its hyperparameters checked against its fields."""
     if name not in METHODS:
         raise TacitError(f"there is no method {name!r}{near(name, METHODS)}")
-    _check_fields(f"method {name}", METHODS[name], settings)
-    return METHODS[name](**settings)
+    return METHODS[name](**_checked(f"method {name}", METHODS[name], settings))
 
 
-def _check_fields(what: str, kind: type, settings: dict[str, Any]) -> None:
+def _checked(what: str, kind: type, settings: dict[str, Any]) -> dict[str, Any]:
     """Names and types of settings against the fields of a dataclass, which checks their values."""
     fields = [field.name for field in dataclasses.fields(kind)]
+    found = {}
     for key, value in settings.items():
         if key not in fields:
             raise TacitError(f"{what} has no setting {key!r}{near(key, fields)}")
-        check_type(f"{what}: {key}", annotations_of(kind)[key], value)
+        annotation = annotations_of(kind)[key]
+        found[key] = none_in_words(annotation, value)
+        check_type(f"{what}: {key}", annotation, found[key])
+    return found
 
 
 def _searched(name: str, value: Any) -> Any:

@@ -10,6 +10,7 @@ import importlib
 import json
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tacit.methods import Method
 from tacit.privacy import Prepaid
 from tacit.randomness import Randomness
 
-SETTINGS = "settings.json"
+SETTINGS, BEGAN = "settings.json", "began_in"
 
 
 @takes_settings
@@ -101,12 +102,13 @@ def carry_out(
             simulation.resume()
         elif folder is not None:  # only now: a run that could not start leaves its folder free
             content = {"settings": settings | fingerprint, "key": randomness.run_key}
+            content[BEGAN] = str(Path.cwd())
             replace(folder / CHECKPOINT / SETTINGS, json.dumps(content, indent=2).encode())
         if plan.engine in ELSEWHERE:
             elsewhere = importlib.import_module(ELSEWHERE[plan.engine])
             elsewhere.run_elsewhere(simulation, plan, federation, folder, progress)
         else:
-            with progress.rounds(type(method).__name__, intended.rounds) as on_round:
+            with progress.rounds(method.called, intended.rounds) as on_round:
                 simulation.run(
                     patience=plan.patience,
                     epsilon=epsilon_so_far(simulation.rounds, plan.privacy, intended.rounds),
@@ -114,6 +116,16 @@ def carry_out(
                 )
         timing = functools.partial(_timing, started, simulation)
         return finish(plan, simulation, sampler, settings, folder, progress, timing)
+
+
+@contextlib.contextmanager
+def where_it_began(folder: Path) -> Iterator[None]:
+    """Names of files mean what they meant when the run in this folder began."""
+    path = folder / CHECKPOINT / SETTINGS
+    place = read_json(path, {}, REMEDY).get(BEGAN) if path.is_file() else None
+    known = isinstance(place, str) and Path(place).is_dir()
+    with contextlib.chdir(str(place)) if known else contextlib.nullcontext():
+        yield
 
 
 def _settings(plan: Plan, method: Method) -> dict[str, Any]:

@@ -230,7 +230,7 @@ class _Space:
         if not search:
             raise TacitError("search is empty: name settings to look for, like lr=[0.01, 0.1]")
         types = {field.name: annotations_of(type(method))[field.name] for field in fields(method)}
-        kind = type(method).__name__
+        kind = method.called
         for name, wanted in search.items():
             if name not in types:
                 raise TacitError(

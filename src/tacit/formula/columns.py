@@ -11,11 +11,10 @@ import numpy as np
 from tacit.data.cells import (
     Table,
     check_keys,
-    clean,
     count_rows,
-    missing,
+    gaps_in,
+    numbers_in,
     numeric_or_none,
-    parse,
     texts,
 )
 from tacit.data.columns import MOST_CATEGORIES
@@ -77,9 +76,9 @@ def _decide(formula: Formula, table: Table, given: Any, name: str) -> FormulaCol
     if values.dtype.kind == "b":
         return FormulaColumn("flag")
     if name not in formula.categories:
-        found = numeric_or_none(table, name, f"correct the cell, or write C({name})")
+        found = numeric_or_none(table, name, f"write C({name})")
         return FormulaColumn("text" if found is None else "number")
-    found, wrong = parse(clean(values, name))
+    _, found, wrong = numbers_in(table, name)
     if wrong.any():
         return FormulaColumn("text")
     return FormulaColumn("whole" if bool((found == np.floor(found)).all()) else "number")
@@ -149,7 +148,7 @@ def check_levels(table: Table, name: str, values: np.ndarray, levels: tuple[Leve
 def refuse_gaps(formula: Formula, table: Table, names: tuple[str, ...]) -> None:
     gaps = np.zeros(table.rows, dtype=bool)
     for name in names:
-        gaps |= missing(clean(table.column(name), name))
+        gaps |= gaps_in(table, name)
     if gaps.any():
         raise formula.wrong(
             f"values of its columns are missing in {count_rows(gaps)} of {table.source}, first in "

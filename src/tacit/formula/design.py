@@ -13,7 +13,7 @@ import numpy as np
 from tacit.data import given
 from tacit.data.cells import Table, check_keys, task_names, texts
 from tacit.data.federation import Kind
-from tacit.data.tabular import as_table
+from tacit.data.reading import as_table
 from tacit.errors import TacitError
 from tacit.formula.columns import (
     FormulaColumn,

@@ -403,7 +403,7 @@ def _told_spreads(board: dict[str, np.ndarray], columns: int) -> np.ndarray:
 
 def mixed_of(trained: Tasks) -> Mixed:
     if not isinstance(trained.method, Mixed):
-        name = type(trained.method).__name__
+        name = trained.method.called
         raise TacitError(f"{name} has no summary: only mixed models (method 'mixed') have one")
     return trained.method
 

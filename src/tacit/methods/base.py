@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Units = Literal["own", "common", "none"]
 State = dict[str, Tensor]
 """What one task keeps between rounds; flat tensors of fixed size."""
+LARGEST = 1e12
+"""Numbers of a run that goes anywhere are smaller."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,14 @@ class Method(ABC):
     """How tasks talk: through the billboard, through a curator, or not at all."""
     personal_is_public: ClassVar[bool] = False
     """Whether the personal models themselves are published (with noise)."""
+    known_as: ClassVar[str] = ""
+    """What `tacit methods` calls it, where that is another word than the name of its class."""
+
+    @property
+    def called(self) -> str:
+        """For sentences: a word that the user has typed, in Python or elsewhere."""
+        name = type(self).__name__
+        return f"{self.known_as} ({name})" if self.known_as else name
 
     def __post_init__(self) -> None:
         # A method is its hyperparameters: plain values only, so that it can neither carry data
@@ -84,7 +94,7 @@ class Method(ABC):
     def _require(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise TacitError(
-                f"{type(self).__name__}({name}={getattr(self, name)!r}): {name} must be {expected}"
+                f"{self.called}, {name}={getattr(self, name)!r}: {name} must be {expected}"
             )
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Method:
@@ -258,7 +268,7 @@ class RelatedMethod(BillboardMethod):
         """What is public about the tasks' places among each other."""
         if federation.relation is None:
             raise TacitError(
-                f"{type(self).__name__} needs to know how tasks are related: give "
+                f"{self.called} needs to know how tasks are related: give "
                 "federation.clustered(...) or federation.related(...), or relation = FILE in [data]"
             )
         return federation.relation
@@ -272,6 +282,4 @@ class RelatedMethod(BillboardMethod):
         """The billboard as a task in this place reads it."""
 
     def board(self, model: FlatModel) -> dict[str, Tensor]:
-        raise TacitError(
-            f"the billboard of {type(self).__name__} depends on a relation: see `sums`"
-        )
+        raise TacitError(f"the billboard of {self.called} depends on a relation: see `sums`")

@@ -47,7 +47,7 @@ class LinearMethod(OnBillboard):
         layers = [name for name, _ in model.layers]
         if len(layers) != 1 or model.buffers.numel() or model.kind not in self.kinds:
             raise TacitError(
-                f"{type(self).__name__} is for linear models of a target of kind "
+                f"{self.called} is for linear models of a target of kind "
                 f"{', '.join(self.kinds)}: use model='linear' with such a target, or another method"
             )
         return model.size

@@ -43,7 +43,7 @@ from tacit.families import FAMILIES
 from tacit.local.batches import Batches
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
-from tacit.methods.base import Board, State
+from tacit.methods.base import LARGEST, Board, State
 from tacit.methods.linear import LinearMethod, ridge
 from tacit.privacy import schedule
 from tacit.privacy.covariance import unflatten
@@ -192,7 +192,9 @@ class MPMTL(LinearMethod):
         if self.outliers is not None:
             moved = own - self.lr * slope
             own = torch.sign(moved) * (moved.abs() - self.lr * self.outliers).clamp(min=0.0)
-        return z - self.lr * slope, hat, own
+        w = z - self.lr * slope
+        # What is published has no length, so a step size that is too large shows here only.
+        return torch.where(w.abs() < LARGEST, w, torch.nan), hat, own
 
 
 def _shrunk(squares: Tensor, step: float, floor: Tensor | float) -> Tensor:

@@ -34,6 +34,8 @@ from tacit.methods.base import Board, RelatedMethod, State
 class NaiveDP(RelatedMethod):
     """A warning: noise on every personal model, as plain differential privacy of them all needs."""
 
+    known_as = "naive"
+
     personal_is_public = True
 
     pull: float = 1.0

@@ -60,6 +60,8 @@ POINTS = 5
 class SharedPrior(LinearMethod):
     """Linear models under a private prior: mean and covariance of all tasks' models."""
 
+    known_as = "prior"
+
     mean: float = 0.5
     """Share of each release for the mean; 0 for the covariance alone, 1 for the mean alone."""
 

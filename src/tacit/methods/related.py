@@ -32,6 +32,8 @@ from tacit.methods.base import Board, RelatedMethod, State
 class RelatedPMTL(RelatedMethod):
     """PMTL inside clusters, or along a public Ω: `federation.clustered(...)`, `.related(...)`."""
 
+    known_as = "related"
+
     pull: float = 1.0
     """Strength of the relationship (λ)."""
 

@@ -26,6 +26,7 @@ from tacit.report.scores import (
     EXPLAINED,
     Comparison,
     Score,
+    about_scores,
     against_alone,
     baseline,
     entries,
@@ -121,7 +122,8 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
         for row, (_, _, compared) in zip(rows, shown, strict=True):
             row += [NOTHING, NOTHING] if compared is None else _won(compared)
     part = metrics.get("part", "test")
-    said = [f"Measured on each task's own {part} rows.", EXPLAINED.get(main.name, "")]
+    said = [f"Measured on each task's own {part} rows.", *about_scores(result)]
+    said.append(EXPLAINED.get(main.name, ""))
     if baseline(result, "global"):
         like = "cohorts and noise" if result.get("exchange") is None else "cohorts"
         said.append(

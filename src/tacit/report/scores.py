@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from tacit.data.lacking import in_words
 from tacit.report.words import MINUS, NARROW, NOTHING
 
 SHORT = {
     "accuracy": "accuracy",
     "accuracy_per_task": "accuracy, mean over tasks",
-    "auc": "area under the ROC curve",
-    "auc_pooled": "area under the ROC curve, all rows as one task",
+    "auc": "area under the ROC curve, mean over tasks",
+    "auc_pooled": "area under the ROC curve",
+    "majority": "rows of the commonest class",
     "f1": "F1 score",
     "f1_per_task": "F1 score, mean over tasks",
     "miou": "mean intersection over union",
@@ -51,6 +53,10 @@ EXPLAINED = {
         "Relative deviance: the Poisson deviance divided by that of one rate for all rows; 0 is "
         "perfect, 1 is as good as always predicting the mean count."
     ),
+    "auc_pooled": (
+        "Area under the ROC curve: of a row of each class, how often the right one gets the higher "
+        "prediction; 1 is perfect, 0.5 is chance."
+    ),
     "f1": "F1 score: the balance of precision and recall over all labels; 1 is perfect.",
 }
 SAME = 1e-9
@@ -67,7 +73,7 @@ class Score:
 
     @property
     def percent(self) -> bool:
-        return self.name.startswith("accuracy")
+        return self.name.startswith(("accuracy", "majority"))
 
     @property
     def factor(self) -> float:
@@ -166,6 +172,25 @@ def score(result: Mapping[str, Any], name: str, higher: bool) -> Score:
         kind = result.get("federation", {}).get("kind")
         words = LOSSES.get(kind, "log loss")
     return Score(name, words, bool(higher))
+
+
+def about_scores(result: Mapping[str, Any]) -> list[str]:
+    """What must be said beside the headline, a sentence each."""
+    metrics, main = result["metrics"], overall_score(result)
+    overall, federation, said = metrics["overall"], result["federation"], []
+    if metrics.get("part_label"):
+        said.append(f"{metrics['part_label'][:1].upper()}{metrics['part_label'][1:]}.")
+    if overall.get("majority") is not None and not main.name.startswith("accuracy"):
+        shown = {name: score(result, name, True) for name in ("accuracy", "majority", "loss")}
+        text = {name: kind.text(overall.get(name)) for name, kind in shown.items()}
+        said.append(
+            f"Accuracy is {text['accuracy']}, but always saying the commonest class would have "
+            f"{text['majority']}; log loss is {text['loss']}."
+        )
+    if federation.get("lacking"):
+        words = in_words(federation["lacking"], federation["tasks"])
+        said.append(f"{words[:1].upper()}{words[1:]}.")
+    return said
 
 
 def baseline(result: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:

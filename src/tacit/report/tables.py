@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,7 @@ from tacit.report.scores import (
     EXPLAINED,
     Comparison,
     Score,
+    about_scores,
     against_alone,
     entries,
     overall_score,
@@ -63,7 +65,7 @@ def run_table(result: Mapping[str, Any]) -> Table:
     last = kept.bars(result)
     if last is not None:
         outer.add_row(last)
-    notes = Text(f"Scores: {label(result)}.", style="dim")
+    notes = Text(" ".join([f"Scores: {label(result)}.", *about_scores(result)]), style="dim")
     if guarantee.get("tuning") and kind.key != EXCHANGED.key:  # it says what ε covers
         notes.append(f"\nChoice: {guarantee['tuning']}.")
     if result.get("stopped"):
@@ -99,33 +101,32 @@ def _won(tasks: Comparison | None) -> list[str]:
     return [share(number, len(tasks)) for number in (tasks.gaining, tasks.losing)]
 
 
-def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Several results, one row for all runs that share everything but the seed."""
+def compare_table(results: Mapping[str, Mapping[str, Any]]) -> Stack:
+    """Several results: a table for every data set, a row for runs that differ in their seed only.
+
+    What is the same in all rows stands above them, so that 80 columns are enough.
+    """
     made = groups(results)
-    said = f"Scores are {NOT_COVERED}; mean ± standard deviation over seeds."
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        caption=Text(f"{said} {CHOOSING} {_terms(made)}".strip()),
-    )
-    for name in ("data", "run", "method"):
-        shown.add_column(name, overflow="fold", min_width=8)
-    shown.add_column("ε", justify="right")
-    shown.add_column("privacy", overflow="fold")
-    kinds = {_titled(group.score) for group in made}
-    shown.add_column(kinds.pop() if len(kinds) == 1 else "score", justify="right")
-    for name in ("worst tenth", "worse than alone"):
-        shown.add_column(name, justify="right")
+    shown: list[Table | Text] = []
     for (source, _), members in groupby(made, key=lambda group: group.data):
         same = list(members)
-        best = _best(same)
-        shown.add_section()
-        for place, (group, (main, worst)) in enumerate(zip(same, _cells(same), strict=True)):
-            data = f"{source}: {_titled(group.score)}" if kinds else source
-            named = Text("" if place else data), Text(group.label), Text(group.series)
+        kind, best = same[0].score, _best(same)
+        title = Text(f"{source}: {_titled(kind)}", style="bold")
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        for name in ("run", "method"):
+            table.add_column(name, overflow="fold", min_width=8)
+        table.add_column("ε", justify="right", no_wrap=True)
+        table.add_column("privacy", overflow="fold")
+        for name in ("score", "worst tenth", "worse than alone"):
+            table.add_column(name, justify="right")
+        for group, (main, worst) in zip(same, _cells(same), strict=True):
             badge = Text(group.state.badge, style=STYLE[group.state.colour])
             score = Text(main, style="bold" if group is best else "")
-            shown.add_row(*named, group.epsilon_text, badge, score, worst, _losing(group))
-    return shown
+            named = Text(group.label), Text(group.series)
+            table.add_row(*named, group.epsilon_text, badge, score, worst, _losing(group))
+        shown.append(table)
+    said = f"Scores are {NOT_COVERED}; mean ± standard deviation over seeds."
+    return Stack(*shown, Text(f"{said} {CHOOSING} {_terms(made)}".strip(), style="dim"))
 
 
 def write_comparison(

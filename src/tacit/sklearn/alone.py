@@ -39,9 +39,7 @@ def alone_model(
         batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
         return vmap(one)(batches), model.buffers[None]
     if not isinstance(method, TrainedMethod):
-        raise TacitError(
-            f"{type(method).__name__} cannot train one task alone: name at least two tasks"
-        )
+        raise TacitError(f"{method.called} cannot train one task alone: name at least two tasks")
     if not isinstance(method, Local):
         method = Local(**{one.name: getattr(method, one.name) for one in fields(TrainedMethod)})
     plan, here = Plan(method=method, rounds=rounds), model.start.device
