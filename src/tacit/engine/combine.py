@@ -60,7 +60,7 @@ def combines(trained: Tasks) -> bool:
 
 @dataclass(frozen=True)
 class Judged:
-    """What some tasks fitted on their rows, and what each part says of rows that it has not seen."""
+    """What some tasks fitted on their rows, and what each part says of rows it has not seen."""
 
     rows: Rows
     fold: Tensor
@@ -77,7 +77,8 @@ class Combine:
 
     def __init__(self, trained: Tasks) -> None:
         self.trained, federation = trained, trained.federation
-        self.kind, self.tasks = federation.kind, len(federation)
+        self.kind: Kind = federation.kind
+        self.tasks = len(federation)
         self.outputs = federation.outputs if self.kind == "multiclass" else 1
         self.keys = scramble(trained.randomness.key("personalise", 0), federation.keys)
 

@@ -22,7 +22,7 @@ from tacit.engine.store import REMEDY, Store, in_the_place_of, lost
 from tacit.files import reading
 from tacit.local.threads import threads_for
 from tacit.local.together import fixed
-from tacit.methods.base import BillboardMethod, Board, OnBillboard
+from tacit.methods.base import LARGEST, BillboardMethod, Board, OnBillboard
 from tacit.methods.server import shortened
 from tacit.privacy import Privacy
 from tacit.privacy.accounting import growth
@@ -141,7 +141,7 @@ class Billboard(Strategy):
             return dataclasses.replace(board, round=board.round + 1)
         clip = channel.unit  # before it follows the quantile
         mean = collection.publishable(course.size_at(board.round)).to(course.device)
-        if _astray(Board({"mean": mean}, board.round)):  # nothing can be made of it: `run` stops
+        if _diverged(Board({"mean": mean}, board.round)):  # nothing can be made of it: `run` stops
             nowhere = {name: value * torch.nan for name, value in board.tensors.items()}
             return Board(nowhere, board.round + 1)
         if isinstance(method, BillboardMethod) and method.shorten and not stage:

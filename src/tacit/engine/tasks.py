@@ -177,7 +177,8 @@ class Tasks:
         for some, states in self.settled(self.course.public(self.shown), tasks, rows):
             made = self._models(states, self.course.places[some])
             if found is None:
-                found = tuple(side.new_zeros(len(tasks), side.shape[1]) for side in made)
+                w, buffers = (side.new_zeros(len(tasks), side.shape[1]) for side in made)
+                found = w, buffers
             for side, new in zip(found, made, strict=True):
                 side[place[some]] = new
         self.diverged = diverged  # only tried

@@ -54,7 +54,7 @@ def _settled(
     progress: Progress,
     timing: Callable[[], dict[str, Any]],
 ) -> Run:
-    """Tasks whose shared model is theirs already, and who combine it with what they can do alone."""
+    """For tasks with an exact shared model, who combine it with what they can do alone."""
     tasks, kept = simulation.tasks, Personalised("none")
     if plan.personalise == "none" or not combines(tasks):
         run = Run.of(simulation, plan.privacy, settings, kept)

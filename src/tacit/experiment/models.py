@@ -2,8 +2,8 @@
 
 `models/` holds: `personal.safetensors` (every parameter of all tasks, stacked along the first axis
 in the order of `tasks.json`), `combined.safetensors` (what tasks combine with these: weights,
-constants, linear models, trees), `billboard.safetensors` (what is public), `scaling.safetensors` (how
-each task scales its own rows) and `about.json` (names, target, schema, method). Personal models
+constants, linear models, trees), `billboard.safetensors` (what is public), `scaling.safetensors`
+(how each task scales its own rows) and `about.json` (names, target, schema, method). Personal models
 belong to their tasks: in a simulation they lie in one folder, in real life they must not.
 """
 

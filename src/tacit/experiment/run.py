@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from tacit import metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
+from tacit.data.lacking import lacking
 from tacit.engine.blend import Blend
 from tacit.engine.combine import Delivered
-from tacit.data.lacking import lacking
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models

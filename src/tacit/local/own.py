@@ -18,7 +18,7 @@ from tacit.local.stack import per_task
 SURE = 1e-6
 """No probability is nearer to zero or one."""
 STRENGTHS = {True: (3.0, 4.0, 9), False: (0.0, 2.0, 5)}
-"""Where a linear model looks for its strength (see `local.bayes`): the middle, how far, and how many
+"""Where a linear model looks for its strength (see `local.bayes`): the middle, how far, how many
 points. Numbers (true) can be predicted almost without error, so their range is wide."""
 
 

@@ -4,10 +4,10 @@ Leo Breiman. "Stacked regressions." Machine Learning, 1996. Weights are at least
 one, so what is combined never leaves the range of what is combined. A dozen rows always favour some
 model by chance; so weights are drawn to a given place, as hard as `ROWS` rows would draw.
 
-| target              | what is combined       | what the weights minimise                          |
-|---------------------|------------------------|----------------------------------------------------|
-| numbers, counts     | predictions            | squared errors, over those of the best model       |
-| yes or no, classes  | probabilities          | log loss (by EM: each row asks who foresaw it)     |
+| target             | what is combined | what the weights minimise                      |
+|--------------------|------------------|------------------------------------------------|
+| numbers, counts    | predictions      | squared errors, over those of the best model   |
+| yes or no, classes | probabilities    | log loss (by EM: each row asks who foresaw it) |
 
 All tasks at once; no task sees another.
 """

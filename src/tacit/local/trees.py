@@ -152,8 +152,8 @@ def grow(
 ) -> Grown:
     """Trees for each task; task i owns rows `offsets[i]:offsets[i + 1]`.
 
-    `y` is [rows, outputs]. With `bagged`, each tree leaves some of its task's rows out, and `unseen`
-    is the mean over the trees that left a row out; otherwise `unseen` is empty.
+    `y` is [rows, outputs]. With `bagged`, each tree leaves some of its task's rows out; `unseen` is
+    the mean over the trees that left a row out; otherwise `unseen` is empty.
     """
     device = x.device
     x, y, offsets, keys = (side.cpu() for side in (x, y, offsets, keys))
