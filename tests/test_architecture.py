@@ -23,8 +23,24 @@ LAYERS = (
     ("sklearn", "demos"),
     ("cli",),
 )
-MOST_LAZY = 49
-"""Imports inside functions: for the time that a command needs to start, and for extra packages."""
+DRAWS = "drawing is slow to import, and not every run is drawn"
+FLOWER = "the help page is there without Flower, and does not wait for it"
+LAZY = {
+    "tacit.attacks.audited": DRAWS,
+    "tacit.cli.coordinator": FLOWER,
+    "tacit.cli.deploy": FLOWER,
+    "tacit.cli.results": "the secure demo needs an extra package, the other one does not",
+    "tacit.cli.secure": "a server that was given no agreement only adds, and needs no torch",
+    "tacit.cli.silo": FLOWER,
+    "tacit.cli.train": "the help page does not wait for torch",
+    "tacit.experiment.plan": "flags are made from it, and those do not wait for torch",
+    "tacit.experiment.run": DRAWS,
+    "tacit.inference.summary": DRAWS,
+    "tacit.privacy": "accounting is arithmetic, and does not wait for torch",
+    "tacit.secure.ring.kernels": "numba is slow to import, and an extra package",
+}
+"""Modules with imports inside functions, and why; there are at most `MOST_LAZY` such imports."""
+MOST_LAZY = 14
 
 
 class Import(NamedTuple):
@@ -108,3 +124,4 @@ def test_no_import_goes_in_a_circle():
 def test_few_imports_wait_inside_functions():
     lazy = sorted(f"{source} → {target}" for source, target, later in IMPORTS if later)
     assert len(lazy) <= MOST_LAZY, "\n".join(lazy)
+    assert {source for source, _, later in IMPORTS if later} == LAZY.keys()

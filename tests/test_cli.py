@@ -230,7 +230,9 @@ def test_account_in_turn_pays_for_the_rounds_of_a_task_and_has_no_amplified_figu
     assert "'in-turn'" in fail([*words, "fixed-size"])
 
 
-@pytest.mark.parametrize("words", ["--help", "account --noise 1 --rounds 10 --tasks 100"])
+@pytest.mark.parametrize(
+    "words", ["--help", "train --help", "account --noise 1 --rounds 10 --tasks 100"]
+)
 def test_what_is_only_arithmetic_does_not_wait_for_torch(words):
     code = "import sys, tacit.cli\ntry: tacit.cli.app()\nfinally: sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True)

@@ -46,7 +46,7 @@ from tacit.experiment.start import model_of
 from tacit.experiment.toml import Section, in_section, section
 from tacit.methods import ExchangeMethod, Mixed, RelatedMethod
 from tacit.privacy import Privacy
-from tacit.secure.net.certificates import check_name
+from tacit.secure.jobs.job import check_name
 from tacit.secure.settings import Secure
 
 PUBLIC = (

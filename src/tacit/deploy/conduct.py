@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import safetensors.torch
 
@@ -22,6 +22,7 @@ from tacit.data.heads import PUBLIC
 from tacit.deploy.coordinator import Asking, Coordination, Silos
 from tacit.deploy.diary import Diary
 from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
+from tacit.deploy.servers import SharedJobs
 from tacit.deploy.terms import Terms, agreed_noise
 from tacit.deploy.work import BEGUN, CPU, RUN
 from tacit.engine.progress import Progress, silent
@@ -36,9 +37,6 @@ from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness
 from tacit.secure.settings import Secure
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import SharedJobs
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
 
@@ -151,8 +149,6 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> SharedJob
     if servers is None:
         return None
     terms.plan().but(curator=servers).check(terms.federation())
-    from tacit.deploy.servers import SharedJobs  # needs tacit[secure]
-
     return SharedJobs(servers, asking)
 
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,10 +25,12 @@ from tacit.deploy.events import RoundFailed, SiloDeclined, SiloExcluded, SiloSil
 from tacit.deploy.guard import SLACK
 from tacit.deploy.messages import Broken, Kind, Reply, Request, same_shape
 from tacit.deploy.scores import released_scores
+from tacit.deploy.servers import RoundLost, SharedJobs
 from tacit.deploy.terms import Terms
 from tacit.deploy.work import SCORES
 from tacit.engine.course import Course
 from tacit.engine.exchange import Exchange, acceptable
+from tacit.engine.on_shares import OnShares, about
 from tacit.engine.rounds import Billboard, Draw, Rounds, Sent, Strategy
 from tacit.engine.store import Store
 from tacit.errors import TacitError
@@ -36,10 +38,8 @@ from tacit.files import read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, FedMTL
 from tacit.privacy.channel import BudgetSpent
 from tacit.privacy.curator import Curated
+from tacit.secure.jobs.summing import Spoiled
 from tacit.words import shortened
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import SharedJobs
 
 COHORT = "cohort.json"
 LOST_COHORT = (
@@ -251,9 +251,6 @@ class SummedOnShares(Billboard):
         self._diary = asked.asking.diary
 
     def round(self, board: Board, draw: Draw) -> Board:
-        from tacit.deploy.servers import RoundLost  # needs tacit[secure]
-        from tacit.secure.jobs.summing import Spoiled
-
         try:
             return super().round(board, draw)
         except (RoundLost, Spoiled) as lost:
@@ -277,9 +274,6 @@ class MixedOnShares(Exchange):
         self._silos.make_ready(board, draw(board.round).tolist(), self._together)
         if len(self._together.ready) < 2:  # there is nobody to hear of
             return after
-        from tacit.deploy.servers import RoundLost
-        from tacit.engine.on_shares import OnShares  # needs tacit[secure]
-
         assert isinstance(self.method, FedMTL)
         settings, length = self._together.settings, course.contribution_size
         try:
@@ -291,8 +285,6 @@ class MixedOnShares(Exchange):
 
     @property
     def curated(self) -> Curated | None:
-        from tacit.engine.on_shares import about
-
         return about(self._together.settings)
 
 

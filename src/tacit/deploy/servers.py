@@ -157,8 +157,7 @@ class SharedJobs:
 
     def _try_job(self, job: Job, round: int) -> Outcome:
         """Try the same job, which nobody pays for again, until a party is known to be gone."""
-        remote = self.settings.remote()
-        assert isinstance(remote, Remote)
+        remote = Remote.of(self.settings)
         ask = functools.partial(self._ask, job, round)
         away, pauses = 0, iter(self.pauses)
         while True:

@@ -11,7 +11,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,13 +29,12 @@ from tacit.deploy.events import (
 from tacit.deploy.guard import Refused, check_terms
 from tacit.deploy.messages import Reply, Request
 from tacit.deploy.scores import bounded_scores
+from tacit.deploy.servers import ToServers
+from tacit.deploy.shares import Handed, hand_in
 from tacit.deploy.terms import Own, Terms
 from tacit.deploy.work import Work
 from tacit.errors import TacitError
 from tacit.files import make_folder
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import ToServers
 
 FAILED = "the silo could not do it; its own log says why"
 
@@ -61,10 +60,7 @@ class Silo:
         make_folder(folder)
         self.diary = Diary(folder, also)
         self._works: dict[str, Work] = {}
-        if servers is not None:
-            from tacit.deploy.shares import Handed  # needs tacit[secure]
-
-            self._handed = Handed(folder)
+        self._handed = Handed(folder)
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked if it was agreed; never raises."""
@@ -152,8 +148,6 @@ class Silo:
     def _share(self, work: Work, request: Request) -> Reply:
         if self.terms.curator is None or self._servers is None:
             raise Refused("shares were asked for, but this silo knows no servers")
-        from tacit.deploy.shares import hand_in  # needs tacit[secure]
-
         numbers = hand_in(work, request, self._servers, self._handed)
         servers = self._servers.settings.servers
         self.diary.write(SharesHanded(request.round, numbers, servers, work.spent_so_far))

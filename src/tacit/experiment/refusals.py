@@ -27,6 +27,7 @@ from tacit.methods import (
 )
 from tacit.models import MODELS
 from tacit.privacy import Privacy
+from tacit.secure.jobs.job import check_name
 from tacit.secure.settings import Secure
 
 if TYPE_CHECKING:
@@ -231,8 +232,6 @@ def _check_exchange(federation: Federation, method: ExchangeMethod, curator: Sec
 def _check_peers(federation: Federation, curator: Secure) -> None:
     if not curator.peers:
         return
-    from tacit.secure.net.certificates import check_name
-
     if not Path(curator.certificates or "").is_dir():
         raise TacitError(f"there is no folder of certificates {curator.certificates!r}")
     for name in federation.names:
