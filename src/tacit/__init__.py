@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import TacitError
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
         Mixed,
         NaiveDP,
         PFedMe,
+        Publishing,
         RelatedPMTL,
-        Server,
         SharedPrior,
     )
     from tacit.privacy import Guarantee, Privacy
@@ -73,11 +74,11 @@ __all__ = [
     "NaiveDP",
     "PFedMe",
     "Privacy",
+    "Publishing",
     "RelatedPMTL",
     "Run",
     "SavedModels",
     "Secure",
-    "Server",
     "SharedPrior",
     "TacitError",
     "audit",
@@ -104,9 +105,16 @@ _ELSEWHERE = {
     "tune": "tacit.experiment.tune",
 }
 """Where a name is; all others are methods."""
+_RENAMED = {"Server": "Publishing"}
+"""Old names, which work for one more version."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        now = f"tacit.{name} is called tacit.{_RENAMED[name]} now"
+        words = f"{now}, and by that name only from the next version on"
+        warnings.warn(words, FutureWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in __all__:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     if name in ("data", "models"):

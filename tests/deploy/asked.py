@@ -40,7 +40,7 @@ def agreed(
 ) -> Terms:
     """Small terms; `relaxed` ones without privacy."""
     method = tacit.FedAvg(clip=0.5) if method is None else method
-    settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "server": None, "seed": None}
+    settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "publishing": None, "seed": None}
     settings["privacy"] = None if relaxed else AGREED
     made = terms_of(federation, Plan(method=method, **(settings | changes)))
     planned = {"retries": retries} if retries else {}

@@ -156,7 +156,7 @@ def test_regression_and_multiclass(read):
         ("cohort = 0.5", "cohort = 0.5\nseed = 1"),
         ("cohort = 0.5", "cohort = 0.5\nmetrics = true"),
         ("cohort = 0.5", 'cohort = 0.5\nmodel = "mlp"'),
-        ("cohort = 0.5", 'cohort = 0.5\n[server]\nrule = "momentum"'),
+        ("cohort = 0.5", 'cohort = 0.5\n[publishing]\nrule = "momentum"'),
         ("cohort = 0.5", "cohort = 0.5\n[curator]\nservers = 2"),
     ],
 )  # fmt: skip
@@ -223,7 +223,7 @@ def test_the_same_numbers_written_otherwise_are_the_same_terms(read):
         (TEXT.replace("clip = 0.5", "clip = -1"), "clip"),
         (TEXT.replace('"pmtl"\nclip = 0.5', '"fedmtl"'), "no ε can be promised"),
         (EXCHANGE.replace("fedmtl", "fedfomo").replace("0.25", "0"), "judge models by"),
-        (EXCHANGE + '[server]\nrule = "adam"\n', "server= moves the billboard"),
+        (EXCHANGE + '[publishing]\nrule = "adam"\n', "publishing= moves the billboard"),
         (EXCHANGE + "[curator]\n", "need trust"),
         (TEXT + '[curator]\ntrust = "dealer"\n', "leave trust out"),
         (TEXT + "[curator]\nservers = 1\n", "at least 2 are needed"),

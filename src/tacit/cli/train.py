@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tacit.cli.options import OPTION, Json, Quiet, names, pairs, targets
-from tacit.experiment.plan import Flag, flags
+from tacit.experiment.plan import RENAMED, Flag, flags
 
 DATA = [
     Flag(name, kind, help, "Data", "data", "from" if name == "data" else name)
@@ -38,7 +38,9 @@ DATA = [
         ("relation", Path, "How tasks are publicly related, as CSV: task,cluster or a matrix."),
     )
 ]
-FLAGS = {flag.name: flag for flag in (*DATA, *flags())}
+OLD = [Flag(name, dict, "", "Method", name, name) for name in RENAMED]
+"""Flags that are not shown any more; `merge` knows what they are called now."""
+FLAGS = {flag.name: flag for flag in (*DATA, *flags(), *OLD)}
 TYPED = {list: str, str | list: str, dict: list[str], float | int: float, Literal[True]: bool}
 """As what a flag is typed, where that is not its kind."""
 
@@ -56,7 +58,8 @@ def _read(flag: Flag, value: Any) -> dict[str, Any]:
 def _parameter(flag: Flag) -> inspect.Parameter:
     name = f"--{flag.name.replace('_', '-')}"
     only = [] if flag.kind is bool else [name]  # where it can be denied: --no-name
-    option = OPTION(*only, help=flag.help, rich_help_panel=flag.panel)
+    hidden = flag in OLD
+    option = OPTION(*only, help=flag.help, rich_help_panel=flag.panel, hidden=hidden)
     typed = Annotated[TYPED.get(flag.kind, flag.kind) | None, option]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(flag.name, keyword, default=None, annotation=typed)

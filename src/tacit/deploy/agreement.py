@@ -41,7 +41,7 @@ from tacit.deploy.terms import SERVERS, Terms, agreed_of
 from tacit.errors import TacitError
 from tacit.experiment import toml as config
 from tacit.experiment.auto import chosen
-from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.plan import Plan, in_files, with_new_names
 from tacit.experiment.start import model_of
 from tacit.experiment.toml import Section, in_section, section
 from tacit.methods import ExchangeMethod, Mixed, RelatedMethod
@@ -85,7 +85,7 @@ class File(Section):
     consortium: ConsortiumSection
     data: AgreedTable
     method: config.MethodSection = config.MethodSection()
-    server: config.ServerSection | None = None
+    publishing: config.PublishingSection | None = None
     privacy: config.PrivacySection | None = None
     curator: AgreedCurator | None = None
     run: AgreedRun = AgreedRun()
@@ -101,7 +101,7 @@ class Agreement:
     def read(cls, path: str | Path) -> Agreement:
         """From a TOML file, or one sentence about the first thing that is wrong with it."""
         try:
-            file = File.model_validate(config.read(Path(path)))
+            file = File.model_validate(with_new_names(config.read(Path(path))))
         except ValidationError as error:
             raise TacitError(config.sentence(error, File, "the consortium's file")) from error
         for name in file.consortium.silos:
@@ -118,7 +118,7 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
     plan = Plan(
         method=file.method.method(),
         privacy=None if file.privacy is None else Privacy(**file.privacy.model_dump()),
-        server=None if file.server is None else file.server.rule(),
+        publishing=None if file.publishing is None else file.publishing.rule(),
         curator=None if file.curator is None else file.curator.settings(),
         personalise="none",
         **file.run.model_dump(exclude={"metrics"}),

@@ -32,7 +32,7 @@ from tacit.errors import TacitError
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.files import make_folder, read_json, replace
-from tacit.methods.server import HIDDEN
+from tacit.methods.publishing import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness

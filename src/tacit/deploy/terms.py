@@ -26,7 +26,7 @@ from tacit.errors import TacitError
 from tacit.experiment.plan import Plan, in_files
 from tacit.experiment.start import method_of, model_name, name_of, sampler_of
 from tacit.experiment.toml import make_method
-from tacit.methods import ExchangeMethod, Method, OnBillboard, Server
+from tacit.methods import ExchangeMethod, Method, OnBillboard, Publishing
 from tacit.privacy import Privacy, Sampler
 from tacit.secure.settings import Secure
 
@@ -60,7 +60,7 @@ class Terms:
     rounds: int
     cohort: float | int = 1.0
     privacy: Mapping[str, Any] | None = None
-    server: Mapping[str, Any] | None = None
+    publishing: Mapping[str, Any] | None = None
     curator: Mapping[str, Any] | None = None
     """How many servers, and on what trust; where they are is each party's own knowledge."""
     retries: int = 0
@@ -106,7 +106,7 @@ class Terms:
         return Plan(
             method=self.made_method(),
             privacy=self.made_privacy(),
-            server=self.made_server(),
+            publishing=self.made_publishing(),
             curator=self.made_curator(),
             personalise="none",
             **agreed,
@@ -119,8 +119,8 @@ class Terms:
     def made_privacy(self) -> Privacy | None:
         return None if self.privacy is None else Privacy(**self.privacy)
 
-    def made_server(self) -> Server | None:
-        return None if self.server is None else Server(**self.server)
+    def made_publishing(self) -> Publishing | None:
+        return None if self.publishing is None else Publishing(**self.publishing)
 
     def made_curator(self, **where: Any) -> Secure | None:
         """`where` says where the servers are."""
@@ -228,7 +228,7 @@ def agreed_of(plan: Plan) -> dict[str, Any]:
         "model": model_name(plan.model) or "",
         "method": {"name": name_of(method), **_fractions(method)},
         "privacy": None if plan.privacy is None else _fractions(plan.privacy),
-        "server": None if plan.server is None else _fractions(plan.server),
+        "publishing": None if plan.publishing is None else _fractions(plan.publishing),
         "curator": None if curator is None else {name: getattr(curator, name) for name in SERVERS},
     }
 

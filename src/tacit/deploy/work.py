@@ -95,7 +95,7 @@ class Work:
         kind = AnsweredTasks if isinstance(method, ExchangeMethod) else Tasks
         tasks = prepare(
             federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-            store="disk", folder=folder, server=terms.made_server(), engine=kind,
+            store="disk", folder=folder, publishing=terms.made_publishing(), engine=kind,
         )  # fmt: skip
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
@@ -268,7 +268,7 @@ class Work:
             self._account.close(request.round)
         states: State | None = None
         if self.tasks.method.settles:
-            public = self._public(request, self.course.server.shown(board))
+            public = self._public(request, self.course.publishing.shown(board))
             _, states = next(self.tasks.settled(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last)

@@ -222,7 +222,7 @@ class Tasks:
     @property
     def shown(self) -> Board:
         """The billboard as tasks end with it."""
-        return self.course.server.shown(self.board)
+        return self.course.publishing.shown(self.board)
 
     def _models(self, states: State, places: Tensor) -> tuple[Tensor, Tensor]:
         board, read = self.shown, self.course.read

@@ -37,7 +37,7 @@ from tacit.formula.design import FormulaSchema
 from tacit.local.flat import FlatModel
 from tacit.methods import Method
 from tacit.methods.base import Board
-from tacit.methods.server import HIDDEN
+from tacit.methods.publishing import HIDDEN
 from tacit.metrics import original_units
 from tacit.models import MODELS
 

@@ -25,8 +25,8 @@ from tacit.methods import (
     Board,
     Method,
     OnBillboard,
+    Publishing,
     RelatedMethod,
-    Server,
     TrainedMethod,
 )
 from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
@@ -106,10 +106,8 @@ def simulation_of(
     state = method.state(model, board)
     place = None if folder is None else folder / CHECKPOINT
     states = Store(tasks, state, place=plan.store, folder=place, device=device)
-    course = Course(
-        federation, method, model, channel, rounds, randomness, device, plan.server or Server(),
-        trace=engine is None,
-    )  # fmt: skip
+    publishing = plan.publishing or Publishing()
+    course = Course(federation, method, model, channel, rounds, publishing, trace=engine is None)
     if engine is not None:
         return engine(course, federation, states)
     return Simulation(course, federation, states, attendance=plan.attendance, curator=curator)

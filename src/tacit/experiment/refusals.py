@@ -23,7 +23,7 @@ from tacit.methods import (
     FedMTL,
     Method,
     OnBillboard,
-    Server,
+    Publishing,
 )
 from tacit.models import MODELS
 from tacit.privacy import Privacy
@@ -37,7 +37,7 @@ ON_SHARES = ("similar", "everyone", "own")
 """What FedMTL may mix by where the curator is servers."""
 
 
-PARTS = {"privacy": Privacy, "server": Server, "curator": Secure, "attendance": Attendance}
+PARTS = {"privacy": Privacy, "publishing": Publishing, "curator": Secure, "attendance": Attendance}
 """Settings that have settings of their own."""
 
 
@@ -156,9 +156,9 @@ def _check_last_step(plan: Plan, method: Method, federation: Federation) -> None
 
 def _check_channel(plan: Plan, method: Method) -> None:
     """Refuse settings that belong to another channel than the method's."""
-    if plan.server is not None and isinstance(method, ExchangeMethod):
+    if plan.publishing is not None and isinstance(method, ExchangeMethod):
         raise TacitError(
-            f"server= moves the billboard, but {type(method).__name__} has none: leave it out"
+            f"publishing= moves the billboard, but {type(method).__name__} has none: leave it out"
         )
     if plan.attendance is not None and not isinstance(method, ExchangeMethod):
         raise TacitError(
