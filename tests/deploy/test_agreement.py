@@ -68,6 +68,12 @@ def read(tmp_path):
     return reading
 
 
+def test_a_file_may_still_say_server_for_publishing(read):
+    with pytest.warns(FutureWarning, match="server is called publishing now"):
+        old = read(TEXT + '[server]\nrule = "momentum"\n')
+    assert old == read(TEXT + '[publishing]\nrule = "momentum"\n')
+
+
 def test_a_file_becomes_terms(read):
     terms = read(TEXT)
     assert terms.silos == ("cleveland", "hungarian", "va") and terms.consortium == "heart"
