@@ -83,8 +83,8 @@ def test_a_file_becomes_terms(read):
         "fbs (missing)", "ecg=normal", "ecg=ST-T", "ecg=(missing)",
     )  # fmt: skip
     assert terms.input_shape == (12,)
-    assert terms.made_method() == PMTL(clip=0.5)
-    assert terms.made_privacy() == Privacy(epsilon=2.0)
+    assert terms.make_method() == PMTL(clip=0.5)
+    assert terms.make_privacy() == Privacy(epsilon=2.0)
     assert (terms.rounds, terms.cohort, terms.model, terms.seed) == (30, 0.5, "linear", None)
     assert terms.data["target"] == ["disease"] and terms.data["split_seed"] == 3
     assert [column["name"] for column in terms.data["columns"]] == [
@@ -107,8 +107,8 @@ def test_rounds_are_usual_if_nobody_says(read):
 
 def test_servers_are_counted_but_not_found(read):
     terms = read(EXCHANGE + '[curator]\nservers = 3\ntrust = "replicated"\n')
-    assert terms.made_curator() == Secure(servers=3, trust="replicated")
-    assert read(TEXT + "[curator]\n").made_curator() == Secure(servers=3)
+    assert terms.make_curator() == Secure(servers=3, trust="replicated")
+    assert read(TEXT + "[curator]\n").make_curator() == Secure(servers=3)
     with pytest.raises(TacitError, match=r"no setting 'curator\.peers'"):
         read(TEXT + '[curator]\npeers = ["a:1"]\n')
 

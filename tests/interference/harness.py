@@ -156,7 +156,7 @@ def steps_view(
     cohort = torch.tensor(members, device=simulation.device)
     for board in boards:
         round = board.round
-        for chunk, states, sent in simulation.tasks.trained(
+        for chunk, states, sent in simulation.tasks.train(
             board, simulation.course.public(board), cohort
         ):
             bounded = Bounded.of(sent, 0.5, simulation.channel.moments)
@@ -173,7 +173,7 @@ def steps_view(
     if simulation.method.settles:
         public = simulation.course.public(boards[-1])
         everyone = torch.arange(len(federation), device=simulation.device)
-        for tasks, states in simulation.tasks.settled(public, everyone):
+        for tasks, states in simulation.tasks.settle_some(public, everyone):
             for place, task in enumerate(tasks.tolist()):
                 yield names[task], "last step", states["w"][place]
 

@@ -40,7 +40,7 @@ from tacit.deploy.table import schema_of
 from tacit.deploy.terms import SERVERS, Terms, agreed_of
 from tacit.errors import TacitError
 from tacit.experiment import toml as config
-from tacit.experiment.auto import chosen
+from tacit.experiment.auto import choose
 from tacit.experiment.plan import Plan, in_files, with_new_names
 from tacit.experiment.start import model_of
 from tacit.experiment.toml import Section, in_section, section
@@ -123,7 +123,7 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
         personalise="none",
         **file.run.model_dump(exclude={"metrics"}),
     )
-    found = chosen(draft.federation(), plan)
+    found = choose(draft.federation(), plan)
     cohort = 1.0 if found.cohort == 1 else found.cohort
     agreed = agreed_of(found.plan.but(method=found.picked, cohort=cohort))
     assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed) else PUBLIC
@@ -155,7 +155,7 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
 
 def _check_terms(terms: Terms) -> None:
     """Refuse what could not run, by the same rules as a run in one process."""
-    method, sampler, everyone = terms.made_method(), terms.sampler(), terms.federation()
+    method, sampler, everyone = terms.make_method(), terms.sampler(), terms.federation()
     if isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation:
         raise TacitError(
             f"method {terms.method['name']!r} needs to know how silos are related, which this file "
@@ -167,6 +167,6 @@ def _check_terms(terms: Terms) -> None:
             f"silos of {type(method).__name__} judge models by their validation rows: keep some "
             "(validation = 0.2)"
         )
-    if (privacy := terms.made_privacy()) is not None:
+    if (privacy := terms.make_privacy()) is not None:
         sampler.accountants(privacy.neighbours)
     model_of(terms.model, everyone, 0)

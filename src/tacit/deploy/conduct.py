@@ -84,13 +84,13 @@ def conduct(
     """
     make_folder(folder)
     diary = Diary(folder, also)
-    start = begun(terms, folder)
+    start = begin(terms, folder)
     asking = Asking(terms, start["run"], start["noise"], silos, folder, diary, one_owner)
     asking.blamed = asking.blamed if blamed is None else blamed
     together = _together(terms, servers, asking)
-    coordination = opened(terms, folder, start, asking, together)
+    coordination = open_run(terms, folder, start, asking, together)
     silos.expect(coordination.course.channel.place.size(coordination.course.contribution_size))
-    privacy = terms.made_privacy()
+    privacy = terms.make_privacy()
     epsilon = epsilon_so_far(coordination.rounds, privacy, terms.rounds)
     with progress.rounds(terms.consortium, terms.rounds) as on_round:
 
@@ -106,17 +106,17 @@ def conduct(
     scores = before.get("scores")
     if terms.metrics and not before:
         scores = _scores(coordination, diary)
-    done = Conducted(coordination, promised(coordination), finished, scores)
+    done = Conducted(coordination, promise(coordination), finished, scores)
     _write(done, folder)
     write_status(
         coordination, epsilon(coordination.course.channel.ledger.before(terms.rounds)), over=True
     )
-    promise = done.guarantee.to_json()
-    diary.write(GuaranteeGiven(promise["epsilon"], promise["delta"], promise["in_words"]))
+    given = done.guarantee.to_json()
+    diary.write(GuaranteeGiven(given["epsilon"], given["delta"], given["in_words"]))
     return done
 
 
-def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
+def begin(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
     """What stays the same in a run; made once, and found again after a crash.
 
     `key` is the run's, if it has one already (see `Randomness`).
@@ -152,7 +152,7 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> SharedJob
     return SharedJobs(servers, asking)
 
 
-def opened(
+def open_run(
     terms: Terms,
     folder: Path,
     start: dict[str, Any],
@@ -160,7 +160,7 @@ def opened(
     together: SharedJobs | None = None,
 ) -> Coordination:
     """The run in this folder, as it was left."""
-    privacy, federation = terms.made_privacy(), terms.federation()
+    privacy, federation = terms.make_privacy(), terms.federation()
     randomness = Randomness(terms.seed, start["key"])
     model = model_of(terms.model, federation, randomness.key("model", 0))
     given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
@@ -175,14 +175,14 @@ def opened(
     return made
 
 
-def promised(coordination: Coordination) -> Guarantee:
+def promise(coordination: Coordination) -> Guarantee:
     """Read off the coordinator's ledger."""
     terms, channel = coordination.asking.terms, coordination.course.channel
     federation, method = coordination.federation, coordination.course.method
     return guarantee(
         channel.ledger.releases(),
         channel=method.channel,
-        privacy=terms.made_privacy(),
+        privacy=terms.make_privacy(),
         tasks=len(federation),
         sampler=channel.sampler,
         clip=channel.clip,
@@ -200,7 +200,7 @@ def _result(folder: Path) -> dict[str, Any]:
 
 def _scores(coordination: Coordination, diary: Diary) -> dict[str, float] | None:
     try:
-        return coordination.measured()
+        return coordination.measure()
     except BudgetSpent as reason:
         diary.write(ScoresWithheld(str(reason)))
         return None
@@ -217,7 +217,7 @@ def _write(done: Conducted, folder: Path) -> None:
 def write_status(coordination: Coordination, epsilon: float | None, *, over: bool = False) -> None:
     """For `tacit coordinator status`, which reads this file and disturbs nobody."""
     asking = coordination.asking
-    privacy = asking.terms.made_privacy()
+    privacy = asking.terms.make_privacy()
     status = {
         "consortium": asking.terms.consortium,
         "round": coordination.rounds.board.round,

@@ -24,7 +24,7 @@ from tacit.deploy.diary import Diary
 from tacit.deploy.events import RoundFailed, SiloDeclined, SiloExcluded, SiloSilent
 from tacit.deploy.guard import SLACK
 from tacit.deploy.messages import Broken, Kind, Reply, Request, same_shape
-from tacit.deploy.scores import released_scores
+from tacit.deploy.scores import release_scores
 from tacit.deploy.servers import RoundLost, SharedJobs
 from tacit.deploy.terms import Terms
 from tacit.deploy.work import SCORES
@@ -328,7 +328,7 @@ class Coordination:
                     raise ValueError(f"its tasks are {known['tasks']}")
             if known["round"] == round:
                 return tasks
-        cohort = self.rounds.drawn(round)
+        cohort = self.rounds.draw(round)
         replace(path, json.dumps({"round": round, "tasks": cohort.tolist()}).encode())
         return cohort
 
@@ -340,7 +340,7 @@ class Coordination:
             self.asking.ask("finish", tasks, board.round, {}, tensors=board.tensors, **asked)
         )
 
-    def measured(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """The mean score and loss of all silos: a release like any other, after the last."""
         round, channel = self.course.length, self.course.channel
         if channel.release is None:
@@ -355,4 +355,4 @@ class Coordination:
         for vector in self.silos.scores(self.rounds.board, cohort, round):
             collection.add_bounded(vector)
         mean = collection.publishable(SCORES)
-        return released_scores(self.federation, mean, once.noise_at(round))
+        return release_scores(self.federation, mean, once.noise_at(round))

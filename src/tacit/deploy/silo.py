@@ -28,7 +28,7 @@ from tacit.deploy.events import (
 )
 from tacit.deploy.guard import Refused, check_terms
 from tacit.deploy.messages import Reply, Request
-from tacit.deploy.scores import bounded_scores
+from tacit.deploy.scores import bound_scores
 from tacit.deploy.servers import ToServers
 from tacit.deploy.shares import Handed, hand_in
 from tacit.deploy.terms import Own, Terms
@@ -109,7 +109,7 @@ class Silo:
             return None
         place = places[-1].parent.parent
         if place.name not in self._works:
-            return self._open_work(place, Work.started(place, self.terms))
+            return self._open_work(place, Work.read_start(place, self.terms))
         return self._works[place.name]
 
     def _begin_run(self, place: Path, request: Request) -> Work:
@@ -166,6 +166,6 @@ class Silo:
     def _measure(self, work: Work, request: Request) -> Reply:
         if not work.finished:
             raise Refused("scores were asked for before the run was over")
-        scores = work.measured(bounded_scores(work), takes_part=request.takes_part)
+        scores = work.measure(bound_scores(work), takes_part=request.takes_part)
         self.diary.write(ScoresSent(request.takes_part, work.spent))
         return Reply(nonce=request.nonce, tensors={"sent": scores})

@@ -111,7 +111,7 @@ class Site:
                 f"[servers] of {self.folder / SETTINGS}"
             )
         where = self.settings.servers.model_dump()
-        settings = self.terms.made_curator(**where)
+        settings = self.terms.make_curator(**where)
         assert settings is not None
         return ToServers(settings, self.settings.name)
 

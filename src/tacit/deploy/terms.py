@@ -104,30 +104,30 @@ class Terms:
         """The run that was agreed on."""
         agreed = {name: getattr(self, name) for name in in_files(agreed=True)}
         return Plan(
-            method=self.made_method(),
-            privacy=self.made_privacy(),
-            publishing=self.made_publishing(),
-            curator=self.made_curator(),
+            method=self.make_method(),
+            privacy=self.make_privacy(),
+            publishing=self.make_publishing(),
+            curator=self.make_curator(),
             personalise="none",
             **agreed,
         )
 
-    def made_method(self) -> Method:
+    def make_method(self) -> Method:
         settings = dict(self.method)
         return make_method(settings.pop("name"), settings)
 
-    def made_privacy(self) -> Privacy | None:
+    def make_privacy(self) -> Privacy | None:
         return None if self.privacy is None else Privacy(**self.privacy)
 
-    def made_publishing(self) -> Publishing | None:
+    def make_publishing(self) -> Publishing | None:
         return None if self.publishing is None else Publishing(**self.publishing)
 
-    def made_curator(self, **where: Any) -> Secure | None:
+    def make_curator(self, **where: Any) -> Secure | None:
         """`where` says where the servers are."""
         return None if self.curator is None else Secure(**self.curator, **where)
 
     def sampler(self) -> Sampler:
-        if not isinstance(self.made_method(), OnBillboard | ExchangeMethod):
+        if not isinstance(self.make_method(), OnBillboard | ExchangeMethod):
             raise TacitError(
                 f"nothing leaves a silo with method {self.method['name']!r}, so there is nothing "
                 "to run together: choose another (tacit methods)"
@@ -185,7 +185,7 @@ class Terms:
 
 def agreed_noise(terms: Terms) -> float:
     """The noise multiplier of a release of weight one that keeps what was agreed; 0 without any."""
-    method, privacy, tasks = terms.made_method(), terms.made_privacy(), len(terms.silos)
+    method, privacy, tasks = terms.make_method(), terms.make_privacy(), len(terms.silos)
     if privacy is None or not isinstance(method, OnBillboard):
         return 0.0
     moments, weights = method.moments, method.weights(terms.rounds, tasks)

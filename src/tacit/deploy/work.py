@@ -84,7 +84,7 @@ class Work:
         budget: float | None,
     ) -> None:
         self.terms, self.task, self.folder = terms, task, folder
-        method, self.privacy = terms.made_method(), terms.made_privacy()
+        method, self.privacy = terms.make_method(), terms.make_privacy()
         self._chosen = torch.tensor([task])
         federation = terms.federation({task: own})
         randomness = Randomness(terms.seed, start["key"])
@@ -98,9 +98,9 @@ class Work:
         tasks = prepare(plan, federation, *known, folder, engine=kind)
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
-        self._account = self._opened_account(others, budget)
+        self._account = self._open_account(others, budget)
 
-    def _opened_account(
+    def _open_account(
         self, others: Callable[[], list[Path]], budget: float | None
     ) -> Account | None:
         channel, privacy = self.channel, self.privacy
@@ -134,7 +134,7 @@ class Work:
         return known
 
     @staticmethod
-    def started(folder: Path, terms: Terms) -> dict[str, Any]:
+    def read_start(folder: Path, terms: Terms) -> dict[str, Any]:
         """What `begin` kept."""
         known = read_json(folder / RUN, BEGUN, REMEDY)
         if known["terms"] != terms.digest:
@@ -219,8 +219,8 @@ class Work:
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
-        _, states, sent = next(self.tasks.trained(board, public, self._chosen))
-        vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
+        _, states, sent = next(self.tasks.train(board, public, self._chosen))
+        vector = self._bound(sent, clip) if not self.exchanges else sent[0]
         size = self.course.size_at(request.round)
         size = size if self.exchanges else channel.place.size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
@@ -253,7 +253,7 @@ class Work:
         assert isinstance(tasks, AnsweredTasks)
         own = tasks.store.take(self._chosen, tasks.method.state(tasks.model, board))
         public = self._public(request, board)
-        states = tasks.received(public, self._chosen, own, answer.unsqueeze(0))
+        states = tasks.receive(public, self._chosen, own, answer.unsqueeze(0))
         self._save(request, "received", last.asked, states, last.tensors["sent"], last)
 
     def finish(self, request: Request) -> bool:
@@ -268,12 +268,12 @@ class Work:
         states: State | None = None
         if self.tasks.method.settles:
             public = self._public(request, self.course.publishing.shown(board))
-            _, states = next(self.tasks.settled(public, self._chosen))
+            _, states = next(self.tasks.settle_some(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last)
         return False
 
-    def measured(self, scores: Tensor, *, takes_part: bool) -> Tensor:
+    def measure(self, scores: Tensor, *, takes_part: bool) -> Tensor:
         """Bounded scores on their way out, or random numbers; the release after the last round."""
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
@@ -321,7 +321,7 @@ class Work:
         """When the last step was saved, in seconds since 1970."""
         return (self.folder / CHECKPOINT / JOURNAL).stat().st_mtime
 
-    def reopened(self) -> Tasks | None:
+    def reopen(self) -> Tasks | None:
         """The silo's task with the last billboard that it saw; None before the first."""
         last = self.last
         if last.round < 0:
@@ -334,7 +334,7 @@ class Work:
         self.tasks.read(Board(public, last.round))
         return self.tasks
 
-    def _bounded(self, sent: Tensor, clip: float) -> Tensor:
+    def _bound(self, sent: Tensor, clip: float) -> Tensor:
         """The vector of length at most one that is summed."""
         self.channel.clip = clip
         bounded = Bounded.of(sent, clip, self.channel.moments)

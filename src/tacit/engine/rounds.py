@@ -165,7 +165,7 @@ class Rounds:
         draw: Draw | None = None,
         careful: bool = False,
     ) -> None:
-        self.strategy, self.store, self._draw = strategy, store, draw or self.drawn
+        self.strategy, self.store, self._draw = strategy, store, draw or self.draw
         self.course, self._asked = strategy.course, strategy.asked
         # Without a seed, a round that is lost would have to be paid for again.
         self._careful = careful or self.course.randomness.secret
@@ -178,7 +178,7 @@ class Rounds:
         """The billboard as tasks end with it."""
         return self.course.publishing.shown(self.board)
 
-    def drawn(self, round: int) -> Tensor:
+    def draw(self, round: int) -> Tensor:
         """The cohort of a round, as the sampler draws it."""
         return torch.from_numpy(self.course.channel.cohort(round)).to(self.course.device)
 

@@ -12,7 +12,7 @@ from tacit.data.federation import Federation
 from tacit.engine.course import Course
 from tacit.engine.rehearse import first_board
 from tacit.engine.simulate import Simulation
-from tacit.engine.store import CHECKPOINT, Store, confirmed_ledger
+from tacit.engine.store import CHECKPOINT, Store, confirm_ledger
 from tacit.engine.votes import Votes
 from tacit.errors import TacitError
 from tacit.experiment.curator import curator_of
@@ -64,7 +64,7 @@ def prepare(
         channel.clip = method.clip
         channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
-        channel.ledger = Ledger() if folder is None else confirmed_ledger(folder)
+        channel.ledger = Ledger() if folder is None else confirm_ledger(folder)
         votes = Votes.of(method, federation)
         own = method.weights(votes.rounds_after(rounds), tasks)
         channel.weights = votes.weights(tasks, rounds, own)

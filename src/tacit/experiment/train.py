@@ -19,7 +19,7 @@ from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, REMEDY, check_unused
 from tacit.errors import TacitError
-from tacit.experiment.auto import chosen
+from tacit.experiment.auto import choose
 from tacit.experiment.engines import ELSEWHERE
 from tacit.experiment.finish import finish
 from tacit.experiment.plan import AUTO, RENAMED, Plan, takes_settings
@@ -74,7 +74,7 @@ def carry_out(
 ) -> Run:
     """The run of a plan."""
     started = time.monotonic()
-    intended = chosen(federation, plan)
+    intended = choose(federation, plan)
     plan, federation, method = intended.plan, intended.federation, intended.method
     booked = plan.privacy is None or isinstance(plan.privacy, Prepaid)
     if plan.out is None and plan.seed is None and not booked:

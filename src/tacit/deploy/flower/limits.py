@@ -41,7 +41,7 @@ class Strangers:
     """Is told which silo broke the rules, and how."""
     _said: dict[str, set[str]] = field(default_factory=dict)
 
-    def turned_away(self, what: str, sender: str) -> None:
+    def turn_away(self, what: str, sender: str) -> None:
         """`what` is one of few sentences: nothing that a sender chooses is in it."""
         senders = self._said.setdefault(what, set())
         if sender in senders or len(senders) > MOST_NAMED:
@@ -84,7 +84,7 @@ class OnlyFleet:
                 wrong = 401, "a request without the signature of a silo"
         if wrong:
             status, what = wrong
-            self._strangers.turned_away(what, host)
+            self._strangers.turn_away(what, host)
             await PlainTextResponse("turned away", status, CLOSE)(scope, receive, send)
             return
         seen = 0
@@ -94,7 +94,7 @@ class OnlyFleet:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > LARGEST:
-                self._strangers.turned_away("a message without end", host)
+                self._strangers.turn_away("a message without end", host)
                 return {"type": "http.disconnect"}
             return message
 
@@ -160,7 +160,7 @@ class Honest:
             return why
         number = message.messages_list[0].metadata.reply_to_message_id
         if number in self._replied:  # Flower would make room for what a second one brings
-            self._strangers.turned_away("a second reply to one request", name)
+            self._strangers.turn_away("a second reply to one request", name)
             return "was replied to before"
         if self._waiting(number):
             self._replied.add(number)

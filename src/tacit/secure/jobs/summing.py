@@ -49,7 +49,7 @@ from tacit.privacy.grid import FRACTIONS, LOUDEST, TAILS
 from tacit.randomness import Randomness, normal_from
 from tacit.secure.jobs.job import COORDINATOR, MOST_NUMBERS, Job, server_name
 from tacit.secure.net.links import Links
-from tacit.secure.ring.sharing import Words, hidden, mask, reconstruct
+from tacit.secure.ring.sharing import Words, hide, mask, reconstruct
 from tacit.secure.ring.stream import SEED_BYTES, Stream, fresh_seed
 
 
@@ -103,7 +103,7 @@ class SumJob(Job):
         seeds = [fresh_seed() for _ in range(self.servers - 1)]
         for index, seed in enumerate(seeds, start=1):
             links.send(server_name(index), "mask", seed)
-        links.send(server_name(0), "share", hidden(self._words(values), seeds))
+        links.send(server_name(0), "share", hide(self._words(values), seeds))
 
     def serve(self, links: Links, index: int) -> None:
         total = np.zeros(self.size, self.word)

@@ -20,7 +20,7 @@ from tacit.files import create, reading, settle
 from tacit.secure.net.links import SECRET_BYTES
 
 
-def kept_secret(folder: Path, name: str) -> bytes:
+def keep_secret(folder: Path, name: str) -> bytes:
     """This party's secret; drawn from the operating system the first time."""
     path = folder / f"{name}.secret"
     try:

@@ -73,7 +73,7 @@ def planes(words: np.ndarray, lanes: int) -> np.ndarray:
     return found
 
 
-def joined(packed: np.ndarray, count: int, dtype: Any) -> np.ndarray:
+def join(packed: np.ndarray, count: int, dtype: Any) -> np.ndarray:
     """Words [count] from planes, the lowest bits first."""
     loops = _loops()
     if loops is None:
@@ -89,4 +89,4 @@ def warm_up() -> None:
     """Compile everything now, so that nobody has to wait for it in a round."""
     for dtype in (np.uint32, np.uint64):
         matmul(np.zeros((1, 1), dtype), np.zeros((1, 1), dtype))
-        joined(planes(np.zeros(1, dtype), 1), 1, dtype)
+        join(planes(np.zeros(1, dtype), 1), 1, dtype)
