@@ -24,7 +24,7 @@ def train_from(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Train as a file and flags say, which have the last word, or go on in a folder."""
+    """Train as the file says, with flags over it, or go on with the run in `resume`."""
     if resume is not None:
         given = any(value is not None for part in flags.values() for value in part.values())
         if config is not None or given:

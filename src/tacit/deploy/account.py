@@ -45,7 +45,7 @@ EXTRA = -1
 
 
 class Account:
-    """The ledger of one run, beside those of others, which may go on meanwhile."""
+    """The ledger of one run, beside the ledgers of other runs that go on at the same time."""
 
     def __init__(
         self,

@@ -176,7 +176,7 @@ def open_run(
 
 
 def promise(coordination: Coordination) -> Guarantee:
-    """Read off the coordinator's ledger."""
+    """The guarantee, read off the coordinator's ledger."""
     terms, channel = coordination.asking.terms, coordination.course.channel
     federation, method = coordination.federation, coordination.course.method
     return guarantee(
@@ -193,7 +193,7 @@ def promise(coordination: Coordination) -> Guarantee:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    """What this run left when it was over before: it is neither handed out nor released again."""
+    """The result, if the run was over before; it is neither handed out nor released again."""
     path = folder / RESULT
     return read_json(path, {"finished": list}, REMEDY) if path.exists() else {}
 
@@ -234,6 +234,6 @@ def write_status(coordination: Coordination, epsilon: float | None, *, over: boo
 
 
 def _meaning(coordination: Coordination, privacy: Privacy) -> str:
-    """Without this an ε says nothing."""
+    """What ε is about: without that it says nothing."""
     delta = privacy.delta_for(len(coordination.federation))
     return f"{privacy.neighbours}, δ={delta:g}, {coordination.course.channel.sampler}"

@@ -56,7 +56,7 @@ class Silos(Protocol):
         ...
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
-        """What those answer that do so in time; who does not is left out."""
+        """Replies that came in time, by task; a silo that sent none is missing."""
         ...
 
 
@@ -117,7 +117,7 @@ class Asking:
         return used
 
     def exclude(self, name: str, why: str) -> None:
-        """`why` is in our own words; names of tensors in it are cut, and not more."""
+        """Ask this silo no more; of `why`, only names of tensors are its own words."""
         self.excluded[name] = why = shortened(why)
         self.diary.write(SiloExcluded(name, why))
 
@@ -201,7 +201,7 @@ class AskedSilos:
             yield reply.tensors["sent"].unsqueeze(0) * (task in cohort)
 
     def make_ready(self, board: Board, cohort: list[int], together: SharedJobs) -> None:
-        """Have the cohort train, for servers on shares; all who were asked share, if only zeros."""
+        """Let the cohort train, for servers on shares; silos outside it will share zeros."""
         asked = self.request(board)
         replies = self._ask_cohort("train", cohort, board.round, {}, tensors=board.tensors, **asked)
         together.begin(replies, board.round)
@@ -231,7 +231,7 @@ class AskedSilos:
         )
 
     def _unsummable(self, vector: Tensor) -> str:
-        """An honest silo clips: what is longer was meant to be, even if it could be shortened."""
+        """Why this cannot be summed; an honest silo clips, so nothing is shortened here."""
         length = float(torch.linalg.vector_norm(vector.double()))
         if self._course.channel.release is not None and length > 1 + SLACK:
             return "is longer than the clip"
@@ -272,7 +272,7 @@ class MixedOnShares(Exchange):
     def round(self, board: Board, draw: Draw) -> Board:
         course, after = self.course, dataclasses.replace(board, round=board.round + 1)
         self._silos.make_ready(board, draw(board.round).tolist(), self._together)
-        if len(self._together.ready) < 2:  # there is nobody to hear of
+        if len(self._together.ready) < 2:  # nobody to mix with
             return after
         assert isinstance(self.method, FedMTL)
         settings, length = self._together.settings, course.contribution_size
@@ -333,7 +333,7 @@ class Coordination:
         return cohort
 
     def finish(self, have: set[int]) -> set[int]:
-        """Give everybody the last billboard but those who have it; returns who has it then."""
+        """Give the last billboard to all silos that lack it; returns all that have it."""
         board, tasks = self.rounds.board, [k for k in range(len(self.federation)) if k not in have]
         asked = self.silos.request(board)
         return have | set(

@@ -80,7 +80,7 @@ class Silo:
             return Reply(nonce=request.nonce, state="failed", reason=FAILED)
 
     def _note(self, event: Event) -> None:
-        """Where nothing leaves, a log that cannot be written changes nothing."""
+        """Write an event where nothing leaves; a log that cannot be written is no error then."""
         with contextlib.suppress(TacitError):
             self.diary.write(event)
 
@@ -113,7 +113,7 @@ class Silo:
         return self._works[place.name]
 
     def _begin_run(self, place: Path, request: Request) -> Work:
-        """A run that is refused as a whole has not begun: it takes no other's place."""
+        """Begin a run; one that is refused as a whole does not count as begun."""
         new = not place.exists()
         start = Work.begin(place, request, self.terms)
         try:

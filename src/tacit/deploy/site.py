@@ -117,7 +117,7 @@ class Site:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a run is over whose billboard was not made a model of yet."""
+        """Whether a run is over from whose billboard no model was made yet."""
         work, made = self.silo.latest(), self.folder / MODEL / "about.json"
         if work is None or not work.finished:
             return False

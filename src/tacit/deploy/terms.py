@@ -156,7 +156,7 @@ class Terms:
         return Rows(torch.cat([x for x, _ in given]), torch.cat([y for _, y in given]), offsets)
 
     def _no_targets(self) -> Tensor:
-        """None of the right type and shape."""
+        """Zero targets, of the right type and shape."""
         if self.kind == "segmentation":
             heads = 1 if self.heads is None else len(self.heads["names"])
             return torch.zeros(0, heads, *self.input_shape[-2:], dtype=torch.int8)
@@ -184,7 +184,7 @@ class Terms:
 
 
 def agreed_noise(terms: Terms) -> float:
-    """The noise multiplier of a release of weight one that keeps what was agreed; 0 without any."""
+    """The noise multiplier of a release of weight one that keeps what was agreed; else 0."""
     method, privacy, tasks = terms.make_method(), terms.make_privacy(), len(terms.silos)
     if privacy is None or not isinstance(method, OnBillboard):
         return 0.0
@@ -234,7 +234,7 @@ def agreed_of(plan: Plan) -> dict[str, Any]:
 
 
 def _fractions(settings: Any) -> dict[str, Any]:
-    """All settings; 1 becomes 1.0 where a fraction may be, or two who agree would differ."""
+    """All settings; 1 becomes 1.0 where a fraction may be, so that digests are the same."""
     kinds = annotations_of(type(settings))
     return {
         name: float(value) if type(value) is int and fits(kinds[name], 0.5) else value
@@ -277,7 +277,7 @@ def _relation(plain: Mapping[str, Any]) -> Relation:
 
 
 def _repeated(scale: TargetScale | None, count: int) -> TargetScale | None:
-    """A silo's own scale at its place among all tasks, and everywhere: nobody reads the others."""
+    """A silo's own scale, repeated for all tasks; only its own place is read."""
     if scale is None:
         return None
     return TargetScale(scale.shift.expand(count), scale.scale.expand(count))

@@ -152,7 +152,7 @@ class Work:
 
     @property
     def last(self) -> Last:
-        """Raises an error if an answer was given that is not in there."""
+        """The last saved step; raises an error if a later one was answered from."""
         journal, found = self.tasks.store.journal, self.tasks.store.reopen()
         if found is None:
             last = Last(-1, "nothing", "", 0, [], 0, {})
@@ -182,9 +182,10 @@ class Work:
         return int(last) if last.isdigit() else 0
 
     def remember_answer(self) -> None:
-        """Before anything of the last step leaves: no other answer is ever given in its place.
+        """Note, before anything of it leaves, that the last step was answered from.
 
-        A loss of power may take this line away. It is needed only where the journal is lost, too.
+        No other answer is ever given in its place. A loss of power may take this line away; it is
+        needed only where the journal is lost, too.
         """
         steps = (saved_notes(self.folder / CHECKPOINT) or {}).get("steps", 0)
         if steps > self._answered:
@@ -193,8 +194,9 @@ class Work:
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
 
-        What leaves is the contribution, or, outside the cohort, random numbers of its size. A round
-        is answered in one way only: a request that says the other has another name, and is refused.
+        What leaves is the contribution, or, outside the cohort, random numbers of its size. Whether
+        the silo is in the cohort is part of a request's name, so that a second request cannot say
+        otherwise.
         """
         board, asked, last = self._board(request), _name(request), self.last
         guard.check_spread(self.terms, self.channel, request)
@@ -284,14 +286,14 @@ class Work:
         return scores if takes_part else padding(SCORES)
 
     def pay_again(self, round: int) -> None:
-        """For one more sum of this round, over the same cohort: of that nothing is secret then."""
+        """Pay for one more sum of this round; its cohort is the same, so sampling hides nothing."""
         release = self.channel.release_at(round)
         if self._account is not None and release is not None:
             once_more = dataclasses.replace(release, sampler=Everyone())
             self._account.pay_more(once_more, self.terms.retries)
 
     def keep_handed(self, job: str) -> None:
-        """Remember, where the round is, that this job is about to get something of it."""
+        """Note beside the round's state that its vector is about to be handed to this job."""
         found, last = self.tasks.store.reopen(), self.last
         if found is not None and job not in last.handed:
             board, notes = found
@@ -360,7 +362,7 @@ class Work:
         sent: Tensor | None,
         last: Last,
     ) -> None:
-        """After the `last` step, which is not read once more."""
+        """Save a step; `last` is the one before it, which is not read again."""
         store, board = self.tasks.store, self._kept_board(request)
         if states is None:
             store.put_back(self._chosen)

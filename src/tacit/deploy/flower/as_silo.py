@@ -54,7 +54,7 @@ def _answer(site: Site, once: bool, say: Say, progress: Progress) -> None:
 
 
 def _finish(site: Site, node: Node, answered: list[str], once: bool, progress: Progress) -> None:
-    """The silo's own step, when the coordinator has its answer and may need it no more."""
+    """The silo's own step, once the coordinator has its last answer."""
     if "finish" in answered:
         site.personalise(progress)
         node.until_lost = once

@@ -63,7 +63,7 @@ class Limits:
 
 
 class OnlyFleet:
-    """The outermost layer: no other path, no body beyond the limit, and none of a stranger."""
+    """The outermost layer: only one path, only bodies within the limit, and only from silos."""
 
     def __init__(
         self, app: Any, strangers: Strangers, door: Door, names: Mapping[bytes, str]
@@ -118,7 +118,7 @@ def _unwelcome(path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str] | N
 
 
 def signed_by(headers: Mapping[bytes, bytes], names: Mapping[bytes, str]) -> str | None:
-    """The silo whose key has signed these; whether it did so lately is looked at further inside."""
+    """The silo whose key signed these headers; an inner layer checks that this was lately."""
     try:
         key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
         signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
@@ -147,7 +147,7 @@ class Honest:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].endswith("/push-messages"):
             message = scope.get("state", {}).get("protobuf_request")
-            why = "" if message is None else self._refusal(message)  # None is nobody's, and fails
+            why = "" if message is None else self._refusal(message)  # None fails further inside
             if why:
                 await JSONResponse({"detail": why}, 400)(scope, receive, send)
                 return

@@ -119,7 +119,7 @@ class SumJob(Job):
         links.send(COORDINATOR, "noisy share", total)
 
     def conclude(self, links: Links) -> list[np.ndarray]:
-        """The noisy shares, not put together: that is the release, and must be booked before."""
+        """The noisy shares. Putting them together is the release, which is booked before."""
         return [
             links.receive(server_name(i), "noisy share", (self.size,), self.word)
             for i in range(self.servers)
@@ -131,7 +131,7 @@ class SumJob(Job):
         return words.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
 
     def check_length(self, total: np.ndarray) -> None:
-        """Refuse a sum that vectors of length `bound` at most, and noise, do not make."""
+        """Refuse a sum that is too long for vectors of length `bound` and their noise."""
         rounded = 0.5 * self.servers * math.sqrt(self.size)
         noise = math.sqrt(self.servers) * self.noise * (math.sqrt(self.size) + TAILS)
         most = len(self.clients) * self.bound + noise + rounded
@@ -154,8 +154,8 @@ class SumJob(Job):
 class SeededSum(SumJob):
     """A sum with reproducible noise, for simulation. It cannot leave its process.
 
-    What real servers are asked to do is made from JSON, which this has none of: no message can make
-    a server draw noise that somebody else knows.
+    Real servers read their jobs as JSON, and this one has none: no message can make a server draw
+    noise that somebody else knows.
     """
 
     randomness: Randomness

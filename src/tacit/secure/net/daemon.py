@@ -47,7 +47,7 @@ def _print(line: str) -> None:
 
 
 class Seldom:
-    """Says so many lines in a while, and then how many it left out."""
+    """Writes a limited number of lines in a while, and then how many it left out."""
 
     def __init__(self, say: Callable[[str], None], most: int, seconds: float) -> None:
         self._say, self._most, self._seconds = say, most, seconds
