@@ -238,6 +238,15 @@ def test_account_in_turn_pays_for_the_rounds_of_a_task_and_has_no_amplified_figu
     assert "'in-turn'" in fail([*words, "fixed-size"])
 
 
+def test_a_package_that_is_not_installed_is_named_in_one_sentence():
+    code = "import sys, tacit.cli; sys.modules['cryptography'] = None; tacit.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "certificates", "."], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "this needs cryptography: pip install 'tacit[secure]'" in done.stderr
+
+
 @pytest.mark.parametrize(
     "words", ["--help", "train --help", "account --noise 1 --rounds 10 --tasks 100"]
 )
