@@ -17,7 +17,6 @@ from tacit.engine.course import TRACED_SIZE
 from tacit.engine.exchange import Exchange, Record
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Answer, Uploads
-from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import prepare
 from tacit.experiment.start import model_of
 from tacit.methods import FedMTL, Method
@@ -102,8 +101,16 @@ class FedMTLBench:
         if made.size <= TRACED_SIZE:  # larger ones are not traced, and would only be kept alive
             form = (name, made.size, federation.input_shape, len(federation), self.device)
             made.traced = self._traced.setdefault(form, made.traced)
-        plan, there = Plan(method=method, rounds=rounds), federation.to(self.device)
-        simulation = prepare(plan, there, made, Everyone(), randomness, self.device)
+        simulation = prepare(
+            federation.to(self.device),
+            method,
+            made,
+            None,
+            Everyone(),
+            rounds,
+            randomness,
+            self.device,
+        )
         if rounds < TRACED_ROUNDS or federation.kind == "segmentation":
             simulation.course.skip_tracing()
         exchange = simulation.exchange

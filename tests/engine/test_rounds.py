@@ -59,8 +59,10 @@ def scripted(federation, folder, **settings) -> tuple[Rounds, Script]:
         made.append(Script(course))
         return Rounds(Billboard(course, made[0]), store, **settings)
 
-    known = model, Everyone(), Randomness.of(0), CPU
-    rounds = prepare(plan, elsewhere, *known, folder, engine=engine)
+    rounds = prepare(
+        elsewhere, method, model, None, Everyone(), ROUNDS, Randomness.of(0), CPU,
+        folder=folder, engine=engine,
+    )  # fmt: skip
     return rounds, made[0]
 
 
@@ -107,8 +109,9 @@ def test_tasks_answer_for_themselves_without_rounds(make_federation):
     """As at a silo: client steps and models from a billboard that somebody else made."""
     federation, method = make_federation(tasks=6), tacit.FedAvg(lr=0.1)
     model = model_of("linear", federation, 0)
-    known = model, Everyone(), Randomness.of(0), CPU
-    tasks = prepare(Plan(method=method, rounds=ROUNDS), federation, *known, engine=Tasks)
+    tasks = prepare(
+        federation, method, model, None, Everyone(), ROUNDS, Randomness.of(0), CPU, engine=Tasks
+    )
     run = tacit.train(
         federation, method, model="linear", rounds=1, seed=0, baselines=False, personalise="none"
     )

@@ -26,7 +26,6 @@ from tacit.deploy.example import write_example
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirm_ledger
 from tacit.experiment import toml as config
-from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import prepare
 from tacit.local import flat
 from tacit.models import linear
@@ -179,10 +178,11 @@ def _trained(folder: Path, rounds: int = 2) -> Simulation:
     names = np.array([f"task-{k}" for k in range(TASKS)])[np.arange(24) % TASKS]
     x = generator.normal(size=(24, 3)).astype(np.float32)
     federation = tacit.data.from_arrays(x, x[:, 0], names, scale="none", target_scale="none")
-    method, model = PMTL(batch=4, local_steps=1), flat.build(linear, federation, 0)
-    plan = Plan(method=method, privacy=Privacy(noise=4.0), rounds=rounds)
-    known = model, Poisson(0.5), Randomness.of(None), torch.device("cpu")
-    simulation = prepare(plan, federation, *known, folder)
+    simulation = prepare(
+        federation, PMTL(batch=4, local_steps=1), flat.build(linear, federation, 0),
+        Privacy(noise=4.0), Poisson(0.5), rounds, Randomness.of(None), torch.device("cpu"),
+        folder=folder,
+    )  # fmt: skip
     simulation.run()
     return simulation
 

@@ -21,7 +21,6 @@ from tacit.engine.personalise import personalise
 from tacit.engine.progress import silent
 from tacit.engine.simulate import Simulation
 from tacit.engine.votes import Votes
-from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import prepare
 from tacit.experiment.start import model_of
 from tacit.methods import METHODS, Board, Method, TrainedMethod
@@ -126,9 +125,10 @@ def simulation_of(federation: Federation, setting: Setting, folder: str) -> Simu
     privacy = Privacy(noise=1.0) if private else None
     method = setting.method.for_run(federation, privacy)
     rounds = len(Votes.of(method, federation).stages) + method.usual_rounds
-    known = {"store": setting.store, "privacy": privacy, **setting.more}
-    plan = Plan(method=setting.method, rounds=min(rounds, 10), **known)
-    return prepare(plan, federation, model, Everyone(), randomness, device, place)
+    return prepare(
+        federation, setting.method, model, privacy, Everyone(), min(rounds, 10), randomness, device,
+        store=setting.store, folder=place, **setting.more,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def own_view(federation: Federation) -> Iterator[tuple[str, str, Any]]:

@@ -12,7 +12,6 @@ from statsmodels.tools.numdiff import approx_hess
 
 import tacit
 from tacit import Privacy, TacitError
-from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import prepare
 from tacit.experiment.start import model_of
 from tacit.methods import Board, Mixed
@@ -156,9 +155,10 @@ def test_whatever_rows_hold_a_contribution_is_at_most_one_long(kind, factor):
     y = y + (np.arange(len(y)) == 3) if kind == "count" else y  # never all the same
     federation = tacit.data.from_arrays(x * factor, y, site, kind=kind, validation=0.0, test=0.0)
     model = model_of("linear", federation, 0)
-    plan = Plan(method=Mixed(), privacy=Privacy(noise=1.0), rounds=6)
-    known = model, Everyone(), Randomness.of(0), torch.device("cpu")
-    simulation = prepare(plan, federation, *known)
+    simulation = prepare(
+        federation, Mixed(), model, Privacy(noise=1.0), Everyone(), 6, Randomness.of(0),
+        torch.device("cpu"),
+    )  # fmt: skip
     everyone, longest = torch.arange(30), []
     for round in range(6):
         board = Board(simulation.board.tensors, round)

@@ -25,7 +25,7 @@ from tacit.errors import TacitError
 from tacit.experiment.auto import choose
 from tacit.experiment.engines import SIMULATE
 from tacit.experiment.plan import AUTO, Plan, takes_settings
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import device_of, model_of, progress_of
 from tacit.methods import Method, OnBillboard
 from tacit.privacy import Ledger, sampler_for
@@ -94,7 +94,7 @@ def audit(
         progress.say("calibrating the noise" if privacy.epsilon else "preparing")
         share = cohort / len(federation) if extra and cohort > 1 else cohort
         sampler = sampler_for(privacy.sampling, share, len(federation) + extra)
-        return prepare(plan, of.to(compute), made, sampler, randomness, compute)
+        return simulation_of(plan, of.to(compute), made, sampler, randomness, compute)
 
     if one_run:
         number = _canaries(ready()) if canaries is None else canaries

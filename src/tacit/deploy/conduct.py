@@ -29,7 +29,7 @@ from tacit.engine.progress import Progress, silent
 from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.store import REMEDY, check_unused
 from tacit.errors import TacitError
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.files import make_folder, read_json, replace
 from tacit.methods.publishing import HIDDEN
@@ -166,7 +166,7 @@ def open_run(
     given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
     plan = terms.plan().but(privacy=given, curator=None)
     engine = functools.partial(Coordination, asking=asking, together=together)
-    made = prepare(plan, federation, model, terms.sampler(), randomness, CPU, folder, engine)
+    made = simulation_of(plan, federation, model, terms.sampler(), randomness, CPU, folder, engine)
     assert isinstance(made, Coordination)
     if privacy is not None and privacy.epsilon is not None:
         delta = privacy.delta_for(len(terms.silos))

@@ -93,9 +93,10 @@ class Work:
             self.privacy, epsilon=None, noise=start["noise"]
         )
         kind = AnsweredTasks if isinstance(method, ExchangeMethod) else Tasks
-        plan = terms.plan().but(privacy=given, curator=None, store="disk")
-        known = model, terms.sampler(), randomness, CPU
-        tasks = prepare(plan, federation, *known, folder, engine=kind)
+        tasks = prepare(
+            federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
+            store="disk", folder=folder, publishing=terms.made_publishing(), engine=kind,
+        )  # fmt: skip
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
         self._account = self._open_account(others, budget)

@@ -16,7 +16,7 @@ from tacit.engine.progress import Progress
 from tacit.engine.simulate import Simulation
 from tacit.engine.tasks import Tasks
 from tacit.experiment.plan import Plan
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.chunks import widths_of
@@ -38,7 +38,7 @@ def global_scores(
     own = {one.name: getattr(method, one.name) for one in fields(TrainedMethod)}
     average = FedAvg(**own, clip=clip)
     # As noisy as the run; but no server process is asked for what is thrown away.
-    beside = prepare(
+    beside = simulation_of(
         Plan(
             method=average,
             privacy=plan.privacy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,12 +23,13 @@ from tacit.local.flat import FlatModel
 from tacit.methods import (
     BillboardMethod,
     Board,
+    Method,
     OnBillboard,
     Publishing,
     RelatedMethod,
     TrainedMethod,
 )
-from tacit.privacy import Channel, Ledger, Release, Sampler
+from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.randomness import Randomness
 
@@ -36,6 +37,25 @@ Made = TypeVar("Made")
 
 
 def prepare(
+    federation: Federation,
+    method: Method,
+    model: FlatModel,
+    privacy: Privacy | None,
+    sampler: Sampler,
+    rounds: int,
+    randomness: Randomness,
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+    engine: Callable[[Course, Federation, Store], Made] | None = None,
+    **settings: Any,
+) -> Simulation | Made:
+    """The simulation of a plan with these settings, for a caller that has none."""
+    plan = Plan(method=method, privacy=privacy, rounds=rounds, **settings)
+    return simulation_of(plan, federation, model, sampler, randomness, device, folder, engine)
+
+
+def simulation_of(
     plan: Plan,
     federation: Federation,
     model: FlatModel,

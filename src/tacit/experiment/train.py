@@ -23,7 +23,7 @@ from tacit.experiment.auto import choose
 from tacit.experiment.engines import ELSEWHERE
 from tacit.experiment.finish import finish
 from tacit.experiment.plan import AUTO, RENAMED, Plan, takes_settings
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.run import Run
 from tacit.experiment.start import (
     device_of,
@@ -96,7 +96,7 @@ def carry_out(
             "calibrating the noise" if plan.privacy and plan.privacy.epsilon else "preparing"
         )
         there = federation.to(compute)
-        simulation = prepare(plan, there, made, sampler, randomness, compute, folder)
+        simulation = simulation_of(plan, there, made, sampler, randomness, compute, folder)
         if folder is not None and resume:
             simulation.resume()
         elif folder is not None:  # only now: a run that could not start leaves its folder free

@@ -29,7 +29,7 @@ from tacit.errors import TacitError
 from tacit.experiment.auto import choose
 from tacit.experiment.finish import finish
 from tacit.experiment.plan import Plan, takes_settings
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.run import Run
 from tacit.experiment.start import (
     device_of,
@@ -170,7 +170,7 @@ def _rehearse(plan: Plan, federation: Federation, sampler: Sampler) -> None:
     compute = device_of(plan.device)
     known = plan.but(privacy=dataclasses.replace(plan.privacy, epsilon=None, noise=1.0))
     made = model_of(plan.model, federation, 0).to(compute)
-    prepare(known, federation.to(compute), made, sampler, Randomness.of(0), compute)
+    simulation_of(known, federation.to(compute), made, sampler, Randomness.of(0), compute)
 
 
 def noisy_score(simulation: Simulation, release: Release) -> float:

@@ -12,7 +12,7 @@ from tacit.data.federation import Federation
 from tacit.errors import TacitError
 from tacit.experiment.auto import Intended
 from tacit.experiment.plan import Plan
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
@@ -45,6 +45,6 @@ def alone_model(
     if not isinstance(method, Local):
         method = Local(**{one.name: getattr(method, one.name) for one in fields(TrainedMethod)})
     plan, here = Plan(method=method, rounds=rounds), model.start.device
-    simulation = prepare(plan, federation, model, Everyone(), Randomness.of(seed), here)
+    simulation = simulation_of(plan, federation, model, Everyone(), Randomness.of(seed), here)
     simulation.run()
     return simulation.personal(torch.arange(1))
