@@ -26,7 +26,8 @@ from tacit.data.arrays import from_arrays
 from tacit.data.federation import Federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange import mixed, similarity
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.local.batches import draw
 from tacit.local.losses import multilabel
@@ -53,7 +54,8 @@ def made(clients: int, rows: int) -> Federation:
 def together(federation: Federation, method: FedMTL, rounds: int, device: str) -> Simulation:
     model = model_of("lenet", federation, 0).to(device)
     place = torch.device(device)
-    return prepare(federation, method, model, None, Everyone(), rounds, Randomness.of(0), place)
+    plan = Plan(method=method, rounds=rounds)
+    return simulation_of(plan, federation, model, Everyone(), Randomness.of(0), place)
 
 
 def one_after_another(federation: Federation, method: FedMTL, simulation: Any):

@@ -20,7 +20,8 @@ import torch
 
 from tacit.data.federation import Federation, Rows
 from tacit.data.sets.synthetic import NumberedNames
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.methods import SharedPrior
 from tacit.models import MODELS
@@ -76,7 +77,8 @@ def main() -> None:
     method, randomness, cpu = SharedPrior(mean=0.0), Randomness.of(0), torch.device("cpu")
     model = model_of(MODELS["linear-no-intercept"], federation, 0)
     privacy = Privacy(epsilon=1.0, sampling="everyone")
-    simulation = prepare(federation, method, model, privacy, Everyone(), 1, randomness, cpu)
+    plan = Plan(method=method, privacy=privacy, rounds=1)
+    simulation = simulation_of(plan, federation, model, Everyone(), randomness, cpu)
     seconds = []
     for _ in range(3):
         started = time.perf_counter()

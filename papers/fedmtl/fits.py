@@ -17,7 +17,8 @@ from tacit.engine.course import TRACED_SIZE
 from tacit.engine.exchange import Exchange, Record
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Answer, Uploads
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.methods import FedMTL, Method
 from tacit.privacy import Everyone
@@ -101,16 +102,8 @@ class FedMTLBench:
         if made.size <= TRACED_SIZE:  # larger ones are not traced, and would only be kept alive
             form = (name, made.size, federation.input_shape, len(federation), self.device)
             made.traced = self._traced.setdefault(form, made.traced)
-        simulation = prepare(
-            federation.to(self.device),
-            method,
-            made,
-            None,
-            Everyone(),
-            rounds,
-            randomness,
-            self.device,
-        )
+        plan, here = Plan(method=method, rounds=rounds), federation.to(self.device)
+        simulation = simulation_of(plan, here, made, Everyone(), randomness, self.device)
         if rounds < TRACED_ROUNDS or federation.kind == "segmentation":
             simulation.course.skip_tracing()
         exchange = simulation.exchange

@@ -25,7 +25,8 @@ from tacit import classical
 from tacit.classical import Choice, Problem, Solver, cross_validate, strongest
 from tacit.data.federation import Rows
 from tacit.engine.simulate import Simulation
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.local.flat import build
 from tacit.methods import OnBillboard, SharedPrior
 from tacit.methods.mpmtl import MPMTL
@@ -95,7 +96,8 @@ class MPMTLBench:
             privacy = Privacy(noise=every, delta=delta, sampling="everyone")
         federation = trial.federation.to(self.device)
         model = build(MODELS[trial.model], federation, randomness.key("model", 0)).to(self.device)
-        return prepare(federation, method, model, privacy, sampler, rounds, randomness, self.device)
+        plan = Plan(method=method, privacy=privacy, rounds=rounds)
+        return simulation_of(plan, federation, model, sampler, randomness, self.device)
 
     def train(
         self, trial: MPMTLTrial, method: OnBillboard, rounds: int, epsilon: float, seed: int

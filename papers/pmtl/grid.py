@@ -29,7 +29,8 @@ from tacit.engine.personalise import Personalise, personalise
 from tacit.engine.progress import silent
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.local import flat
 from tacit.local.flat import FlatModel
 from tacit.methods import Method
@@ -138,16 +139,8 @@ class PMTLBench:
         model = self._model(federation, plan, randomness)
         sampler = sampler_for("poisson", plan.expected(tasks), tasks)
         privacy = None if noise is None else Privacy(noise=noise, delta=1 / tasks)
-        return prepare(
-            federation,
-            method,
-            model,
-            privacy,
-            sampler,
-            plan.rounds,
-            randomness,
-            self.device,
-        )
+        made = Plan(method=method, privacy=privacy, rounds=plan.rounds)
+        return simulation_of(made, federation, model, sampler, randomness, self.device)
 
     def _model(self, federation: Federation, plan: PMTLPlan, randomness: Randomness) -> FlatModel:
         """The same object for all cells of a seed: what was traced of it serves them all."""

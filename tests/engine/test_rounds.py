@@ -7,7 +7,7 @@ from tacit.deploy.terms import terms_of
 from tacit.engine.rounds import Billboard, Rounds, Sent
 from tacit.engine.tasks import Tasks
 from tacit.experiment.plan import Plan
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
@@ -59,10 +59,10 @@ def scripted(federation, folder, **settings) -> tuple[Rounds, Script]:
         made.append(Script(course))
         return Rounds(Billboard(course, made[0]), store, **settings)
 
-    rounds = prepare(
-        elsewhere, method, model, None, Everyone(), ROUNDS, Randomness.of(0), CPU,
-        folder=folder, engine=engine,
-    )  # fmt: skip
+    plan = Plan(method=method, rounds=ROUNDS)
+    rounds = simulation_of(
+        plan, elsewhere, model, Everyone(), Randomness.of(0), CPU, folder, engine
+    )
     return rounds, made[0]
 
 
@@ -109,9 +109,8 @@ def test_tasks_answer_for_themselves_without_rounds(make_federation):
     """As at a silo: client steps and models from a billboard that somebody else made."""
     federation, method = make_federation(tasks=6), tacit.FedAvg(lr=0.1)
     model = model_of("linear", federation, 0)
-    tasks = prepare(
-        federation, method, model, None, Everyone(), ROUNDS, Randomness.of(0), CPU, engine=Tasks
-    )
+    plan = Plan(method=method, rounds=ROUNDS)
+    tasks = simulation_of(plan, federation, model, Everyone(), Randomness.of(0), CPU, engine=Tasks)
     run = tacit.train(
         federation, method, model="linear", rounds=1, seed=0, baselines=False, personalise="none"
     )

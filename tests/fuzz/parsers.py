@@ -26,7 +26,8 @@ from tacit.deploy.example import write_example
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirm_ledger
 from tacit.experiment import toml as config
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.local import flat
 from tacit.models import linear
 from tacit.privacy import Ledger, Poisson, Release
@@ -178,11 +179,10 @@ def _trained(folder: Path, rounds: int = 2) -> Simulation:
     names = np.array([f"task-{k}" for k in range(TASKS)])[np.arange(24) % TASKS]
     x = generator.normal(size=(24, 3)).astype(np.float32)
     federation = tacit.data.from_arrays(x, x[:, 0], names, scale="none", target_scale="none")
-    simulation = prepare(
-        federation, PMTL(batch=4, local_steps=1), flat.build(linear, federation, 0),
-        Privacy(noise=4.0), Poisson(0.5), rounds, Randomness.of(None), torch.device("cpu"),
-        folder=folder,
-    )  # fmt: skip
+    method, model = PMTL(batch=4, local_steps=1), flat.build(linear, federation, 0)
+    plan = Plan(method=method, privacy=Privacy(noise=4.0), rounds=rounds)
+    randomness, cpu = Randomness.of(None), torch.device("cpu")
+    simulation = simulation_of(plan, federation, model, Poisson(0.5), randomness, cpu, folder)
     simulation.run()
     return simulation
 

@@ -21,7 +21,8 @@ from tacit.engine.personalise import personalise
 from tacit.engine.progress import silent
 from tacit.engine.simulate import Simulation
 from tacit.engine.votes import Votes
-from tacit.experiment.prepare import prepare
+from tacit.experiment import prepare
+from tacit.experiment.plan import Plan
 from tacit.experiment.start import model_of
 from tacit.methods import METHODS, Board, Method, TrainedMethod
 from tacit.privacy import Everyone, Privacy
@@ -125,10 +126,9 @@ def simulation_of(federation: Federation, setting: Setting, folder: str) -> Simu
     privacy = Privacy(noise=1.0) if private else None
     method = setting.method.for_run(federation, privacy)
     rounds = len(Votes.of(method, federation).stages) + method.usual_rounds
-    return prepare(
-        federation, setting.method, model, privacy, Everyone(), min(rounds, 10), randomness, device,
-        store=setting.store, folder=place, **setting.more,  # type: ignore[arg-type]
-    )  # fmt: skip
+    settings: Any = {"privacy": privacy, "rounds": min(rounds, 10), "store": setting.store}
+    plan = Plan(method=setting.method, **settings, **setting.more)
+    return prepare.simulation_of(plan, federation, model, Everyone(), randomness, device, place)
 
 
 def own_view(federation: Federation) -> Iterator[tuple[str, str, Any]]:

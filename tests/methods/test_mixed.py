@@ -12,7 +12,8 @@ from statsmodels.tools.numdiff import approx_hess
 
 import tacit
 from tacit import Privacy, TacitError
-from tacit.experiment.prepare import prepare
+from tacit.experiment.plan import Plan
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.methods import Board, Mixed
 from tacit.metrics import evaluate
@@ -155,10 +156,8 @@ def test_whatever_rows_hold_a_contribution_is_at_most_one_long(kind, factor):
     y = y + (np.arange(len(y)) == 3) if kind == "count" else y  # never all the same
     federation = tacit.data.from_arrays(x * factor, y, site, kind=kind, validation=0.0, test=0.0)
     model = model_of("linear", federation, 0)
-    simulation = prepare(
-        federation, Mixed(), model, Privacy(noise=1.0), Everyone(), 6, Randomness.of(0),
-        torch.device("cpu"),
-    )  # fmt: skip
+    plan, cpu = Plan(method=Mixed(), privacy=Privacy(noise=1.0), rounds=6), torch.device("cpu")
+    simulation = simulation_of(plan, federation, model, Everyone(), Randomness.of(0), cpu)
     everyone, longest = torch.arange(30), []
     for round in range(6):
         board = Board(simulation.board.tensors, round)

@@ -140,7 +140,7 @@ def test_finished_cells_are_not_run_again(place, monkeypatch):
     def never(*given, **more):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("papers.pmtl.grid.prepare", never)
+    monkeypatch.setattr("papers.pmtl.grid.simulation_of", never)
     reproduce("pmtl/figure7", say=lambda _: None, **run)  # its runs are among those of figure 3
     assert (place / "out" / "cells.csv").read_text(encoding="utf-8") == cells
     # Other settings are other runs.

@@ -35,7 +35,7 @@ from tacit.engine.exchange import AnsweredTasks
 from tacit.engine.store import CHECKPOINT, JOURNAL, REMEDY, check_unused, saved_notes
 from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
-from tacit.experiment.prepare import prepare
+from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.files import append, make_folder, read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, State
@@ -93,10 +93,8 @@ class Work:
             self.privacy, epsilon=None, noise=start["noise"]
         )
         kind = AnsweredTasks if isinstance(method, ExchangeMethod) else Tasks
-        tasks = prepare(
-            federation, method, model, given, terms.sampler(), terms.rounds, randomness, CPU,
-            store="disk", folder=folder, publishing=terms.made_publishing(), engine=kind,
-        )  # fmt: skip
+        plan, sampler = terms.plan().but(privacy=given, curator=None, store="disk"), terms.sampler()
+        tasks = simulation_of(plan, federation, model, sampler, randomness, CPU, folder, kind)
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
         self._account = self._open_account(others, budget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -15,7 +15,6 @@ from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, Store, confirm_ledger
 from tacit.engine.votes import Votes
 from tacit.errors import TacitError
-from tacit.experiment.curator import curator_of
 from tacit.experiment.plan import Plan
 from tacit.experiment.refusals import refuse_unbounded
 from tacit.experiment.start import method_of
@@ -23,36 +22,21 @@ from tacit.local.flat import FlatModel
 from tacit.methods import (
     BillboardMethod,
     Board,
-    Method,
     OnBillboard,
     Publishing,
     RelatedMethod,
     TrainedMethod,
 )
-from tacit.privacy import Channel, Ledger, Privacy, Release, Sampler
+from tacit.privacy import Channel, Ledger, Release, Sampler
 from tacit.privacy.channel import Budget
+from tacit.privacy.curator import Curator
 from tacit.randomness import Randomness
+from tacit.secure.jobs.curator import SecureSum
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.net.remote import Remote
+from tacit.secure.settings import Secure
 
 Made = TypeVar("Made")
-
-
-def prepare(
-    federation: Federation,
-    method: Method,
-    model: FlatModel,
-    privacy: Privacy | None,
-    sampler: Sampler,
-    rounds: int,
-    randomness: Randomness,
-    device: torch.device,
-    *,
-    folder: Path | None = None,
-    engine: Callable[[Course, Federation, Store], Made] | None = None,
-    **settings: Any,
-) -> Simulation | Made:
-    """The simulation of a plan with these settings, for a caller that has none."""
-    plan = Plan(method=method, privacy=privacy, rounds=rounds, **settings)
-    return simulation_of(plan, federation, model, sampler, randomness, device, folder, engine)
 
 
 def simulation_of(
@@ -97,7 +81,7 @@ def simulation_of(
         )
         channel.release = Release(sampler, noise, replaced)
         if curator is not None:
-            channel.curator = curator_of(federation, curator, randomness)
+            channel.curator = _curator_of(federation, curator, randomness)
         if privacy.epsilon is not None:
             channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
     board = Board(first_board(method, model, channel.relation))
@@ -111,3 +95,13 @@ def simulation_of(
     if engine is not None:
         return engine(course, federation, states)
     return Simulation(course, federation, states, attendance=plan.attendance, curator=curator)
+
+
+def _curator_of(federation: Federation, curator: Secure, randomness: Randomness) -> Curator:
+    """Servers that sum for the billboard: processes at `peers`, or simulated."""
+    if curator.peers:
+        names = tuple(federation.names)
+        return SecureSum(Remote.of(curator), curator.servers, names, randomness, simulated=False)
+    # Here names only tell parties apart, and a task may be called like one of the others.
+    names = tuple(f"task {name}" for name in federation.names)
+    return SecureSum(InProcess(), curator.servers, names, randomness)

@@ -24,7 +24,7 @@ from tacit.errors import TacitError
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
-def record(
+def recorded(
     function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor]
 ) -> fx.GraphModule:
     """The operations of `function` on arguments like these."""

@@ -22,7 +22,7 @@ from torch import Tensor, fx
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
-from tacit.local.record import Layout, record
+from tacit.local.record import Layout, recorded
 from tacit.local.replay import Replay
 
 
@@ -64,7 +64,7 @@ class Together:
     def _trace(
         self, flat: list[Tensor], spec: pytree.TreeSpec
     ) -> tuple[fx.GraphModule, pytree.TreeSpec]:
-        return _trace(self._lifted, flat, spec)
+        return _traced(self._lifted, flat, spec)
 
 
 def fixed(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def fixed(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     Traced before any data are touched, it cannot come to depend on anything but its arguments.
     """
     flat, spec = pytree.tree_flatten(example)
-    graph, out_spec = _trace(function, flat, spec)
+    graph, out_spec = _traced(function, flat, spec)
 
     def run(*arguments: Any) -> Any:
         leaves, given = pytree.tree_flatten(arguments)
@@ -84,7 +84,7 @@ def fixed(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     return run
 
 
-def _trace(
+def _traced(
     function: Callable[..., Any], flat: list[Tensor], spec: pytree.TreeSpec
 ) -> tuple[fx.GraphModule, pytree.TreeSpec]:
     shape: list[pytree.TreeSpec] = []
@@ -96,7 +96,7 @@ def _trace(
         shape.append(out_spec)
         return results
 
-    graph = record(on_leaves, [_blank(value) for value in flat])
+    graph = recorded(on_leaves, [_blank(value) for value in flat])
     _simplify(graph)
     return graph, shape[-1]
 

@@ -22,7 +22,7 @@ from torch.nn.functional import interpolate
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
 from tacit.data.folders import find
-from tacit.data.sets.scenes import check_size, deal
+from tacit.data.sets.scenes import check_size, dealt
 from tacit.data.split import SplitRule
 from tacit.errors import TacitError
 
@@ -73,7 +73,7 @@ def nyud2(
     for row, k in enumerate(order):
         image, label = pairs[k]
         x[row], masks[row] = _read(image, label, size)
-    return deal(x, masks, client[order], CLASSES, HEADS, dealing, rule, "NYUD2")
+    return dealt(x, masks, client[order], CLASSES, HEADS, dealing, rule, "NYUD2")
 
 
 def _pairs(folder: Path) -> list[tuple[Path, Path]]:

@@ -72,12 +72,12 @@ def scenes(
             raise TacitError(f"{name} is {value!r}, expected a number, {least} or more")
     client = np.sort(dealing.rows(scenes))  # scenes come in no order, so theirs can be kept
     x, masks = draw(scenes, size, np.random.default_rng([seed, 9]), noise=noise)
-    return deal(
+    return dealt(
         x, masks, client, KINDS, HEADS, dealing, rule, "made-up scenes, a stand-in for NYUD2"
     )
 
 
-def deal(
+def dealt(
     x: np.ndarray,
     masks: np.ndarray,
     client: np.ndarray,
