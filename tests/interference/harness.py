@@ -173,7 +173,7 @@ def steps_view(
     if simulation.method.settles:
         public = simulation.course.public(boards[-1])
         everyone = torch.arange(len(federation), device=simulation.device)
-        for tasks, states in simulation.tasks.settle_some(public, everyone):
+        for tasks, states in simulation.tasks.settled(public, everyone):
             for place, task in enumerate(tasks.tolist()):
                 yield names[task], "last step", states["w"][place]
 

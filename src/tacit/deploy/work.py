@@ -269,7 +269,7 @@ class Work:
         states: State | None = None
         if self.tasks.method.settles:
             public = self._public(request, self.course.publishing.shown(board))
-            _, states = next(self.tasks.settle_some(public, self._chosen))
+            _, states = next(self.tasks.settled(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last)
         return False

@@ -29,7 +29,7 @@ SHORTER, LONGER = 0.2, 1.5
 """What a failed and a successful step do to the length of the next."""
 
 
-def train_alone(
+def trained_alone(
     model: FlatModel, rows: Rows, tasks: Tensor, chunks: Iterable[Chunk]
 ) -> tuple[Tensor, Tensor]:
     """Parameters [k, d] and buffers [k, b] of these tasks, which are in these chunks."""

@@ -18,7 +18,7 @@ from torch.func import vmap
 from tacit import metrics
 from tacit.data.federation import Federation, Part, Rows
 from tacit.engine import evaluate
-from tacit.engine.alone import train_alone
+from tacit.engine.alone import trained_alone
 from tacit.engine.course import Course, Public
 from tacit.engine.rounds import Sent
 from tacit.engine.store import Store
@@ -137,13 +137,13 @@ class Tasks:
     def settle(self) -> None:
         """Every task's own step after the last round: nothing leaves it any more."""
         everyone = torch.arange(len(self.federation), device=self.device)
-        for tasks, states in self.settle_some(self.course.public(self.shown), everyone):
+        for tasks, states in self.settled(self.course.public(self.shown), everyone):
             self.store.put(tasks, states)
 
-    def settle_some(self, public: Public, tasks: Tensor) -> Iterator[tuple[Tensor, State]]:
+    def settled(self, public: Public, tasks: Tensor) -> Iterator[tuple[Tensor, State]]:
         """The states of these tasks after their own step with the last billboard."""
         settle: Together = self.model.traced.setdefault(
-            ("settle", self.method), Together(self._settle, trace=False)
+            ("settle", self.method), Together(self._settled, trace=False)
         )
         course, train = self.course, self.federation.train
 
@@ -156,7 +156,7 @@ class Tasks:
 
         yield from side_by_side(step, self.chunks(tasks, train, None), self._abreast)
 
-    def _settle(self, public: Public, own: tuple[State, Batches, Tensor]) -> State:
+    def _settled(self, public: Public, own: tuple[State, Batches, Tensor]) -> State:
         state, batches, place = own
         board = self.course.read(Board(*public), place)
         return self.method.settle(self.model, board, state, batches)
@@ -168,7 +168,7 @@ class Tasks:
             place = torch.full_like(self.diverged, -1, dtype=torch.int64)
             place[tasks] = torch.arange(len(tasks), device=self.device)
             rows = self.federation.train
-            alone = train_alone(self.model, rows, tasks, self.chunks(tasks, rows, None))
+            alone = trained_alone(self.model, rows, tasks, self.chunks(tasks, rows, None))
             self._rescued = (place, *alone)
 
     def chunks(self, tasks: Tensor, rows: Rows, batch: int | None) -> Iterator[Chunk]:
