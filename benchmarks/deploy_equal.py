@@ -40,14 +40,14 @@ def main() -> None:
             terms = trial.terms
             rows = {k: own_rows(terms, silo, tables[silo]) for k, silo in enumerate(SILOS)}
             alike = {
-                "model": terms.model, "rounds": rounds, "privacy": terms.made_privacy(), "seed": 1,
+                "model": terms.model, "rounds": rounds, "privacy": terms.make_privacy(), "seed": 1,
                 "personalise": "none", "baselines": False,
             }  # fmt: skip
             federation = terms.federation(rows)
-            expected = _models(tacit.train(federation, terms.made_method(), **alike))
+            expected = _models(tacit.train(federation, terms.make_method(), **alike))
             found = {"processes": torch.stack([_left(trial.folder / silo) for silo in SILOS])}
             if not settings.without_ray:
-                on_ray = tacit.train(federation, terms.made_method(), engine="flower", **alike)
+                on_ray = tacit.train(federation, terms.make_method(), engine="flower", **alike)
                 found["Ray"] = _models(on_ray)
             apart = [f"{k} {float((v - expected).abs().max()):.1e}" for k, v in found.items()]
             largest = float(expected.abs().max())
@@ -61,7 +61,7 @@ def _models(run: tacit.Run) -> torch.Tensor:
 def _left(folder: Path) -> torch.Tensor:
     """What the method left at a silo, before the silo's own last step."""
     work = Site.open(folder).silo.latest()
-    simulation = None if work is None else work.reopened()
+    simulation = None if work is None else work.reopen()
     assert work is not None and simulation is not None
     return simulation.personal(torch.tensor([work.task]))[0][0]
 

@@ -25,7 +25,7 @@ from tacit.engine.course import Course
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import Store
 from tacit.local.flat import FlatModel
-from tacit.methods import Board, Server
+from tacit.methods import Board, Publishing
 from tacit.privacy import Channel, Poisson, Release
 from tacit.randomness import Randomness
 
@@ -62,7 +62,7 @@ def simulation(tasks: int, place: str, folder: Path) -> Simulation:
     channel = Channel(sampler, tasks, randomness, clip=method.clip, release=release)
     state = method.state(model, Board(method.board(model)))
     kept = Store(tasks, state, place=place, folder=folder if place == "disk" else None)  # type: ignore[arg-type]
-    course = Course(data, method, model, channel, 10**6, randomness, torch.device("cpu"), Server())
+    course = Course(data, method, model, channel, 10**6, Publishing())
     return Simulation(course, data, kept)
 
 

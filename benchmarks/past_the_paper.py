@@ -27,7 +27,7 @@ SHARES = {"50 %": (0.1, 0.5), "10 %": (0.03, 0.9)}
 EPSILONS = (2.0, 0.5)
 ROUNDS, DELTA = 30, 1 / 539
 METHOD = tacit.FedAvg(lr=0.1, local_steps=1, batch=None, clip=0.05)
-SERVER = tacit.Server(lr=10.0)
+PUBLISHING = tacit.Publishing(lr=10.0)
 
 
 def scores(data: Path, people: str, share: str, seed: int) -> dict[str, float]:
@@ -41,7 +41,7 @@ def scores(data: Path, people: str, share: str, seed: int) -> dict[str, float]:
     for epsilon in (*EPSILONS, None):
         privacy = None if epsilon is None else tacit.Privacy(epsilon=epsilon, delta=DELTA)
         run = tacit.train(
-            federation, METHOD, server=SERVER, rounds=ROUNDS, seed=seed, baselines=False,
+            federation, METHOD, publishing=PUBLISHING, rounds=ROUNDS, seed=seed, baselines=False,
             personalise="none", privacy=privacy or tacit.Privacy(noise=0.0),
         )  # fmt: skip
         done = personalise(run.simulation.tasks, "best", silent, alone=True, memo=memo)

@@ -88,21 +88,21 @@ def test_a_file_and_flags_together(table, tmp_path):
     config.write_text(
         f'[data]\nfrom = "{table}"\ntask = "hospital"\ntarget = "outcome"\n'
         '[method]\nname = "pmtl"\npull = 0.3\n[privacy]\nepsilon = 2.0\n'
-        '[server]\nrule = "momentum"\nlr = 0.5\n'
+        '[publishing]\nrule = "momentum"\nlr = 0.5\n'
         '[run]\nrounds = 4\nseed = 0\nbaselines = false\npersonalise = "none"\n'
     )
     out = tmp_path / "run"
     succeed(
         ["train", str(config), "--rounds", "3", "--out", str(out), "--set", "halve_every=2",
-         "--server", "lr=0.25", "--server", "average=2", "--option", "validation=0.1"]
+         "--publishing", "lr=0.25", "--publishing", "average=2", "--option", "validation=0.1"]
     )  # fmt: skip
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["pull"] == 0.3
     assert result["config"]["rounds"] == 3
     assert result["config"]["halve_every"] == 2
     assert result["metrics"]["baselines"] == {}
-    server = result["config"]["server"]
-    assert (server["rule"], server["lr"], server["average"]) == ("momentum", 0.25, 2)
+    publishing = result["config"]["publishing"]
+    assert (publishing["rule"], publishing["lr"], publishing["average"]) == ("momentum", 0.25, 2)
     assert result["config"]["personalise"] == "none"
     assert result["config"]["data"]["validation"] == 0.1
     assert result["federation"]["rows"]["validation"] < 40
@@ -132,10 +132,10 @@ def test_a_file_and_flags_together(table, tmp_path):
         ({"store": "cloud"}, "store"),
         ({"personalise": "bets"}, "personalise"),
         ({"personalise": "best", "option": "validation=0"}, "--personalise none"),
-        ({"server": "rul=adam"}, "did you mean 'rule'"),
-        ({"server": "rule=sgd"}, "one of add, momentum, adam"),
-        ({"server": "lr=fast"}, "must be a number"),
-        ({"server": "lr"}, "--server lr: write name=value"),
+        ({"publishing": "rul=adam"}, "did you mean 'rule'"),
+        ({"publishing": "rule=sgd"}, "one of add, momentum, adam"),
+        ({"publishing": "lr=fast"}, "must be a number"),
+        ({"publishing": "lr"}, "--publishing lr: write name=value"),
         ({"option": "validtion=0.1"}, "did you mean 'validation'"),
         ({"relation": "nowhere.csv"}, "use method related"),
         ({"method": "related"}, "needs to know how tasks are related"),
@@ -182,7 +182,7 @@ def test_the_last_step_is_shown_and_kept(table, tmp_path):
         ('[data]\nfrom = "exam"\n[run]\nround = 3\n', "did you mean 'rounds'"),
         ('[data]\nfrom = "exam"\n[run]\nrounds = "many"\n', "run.rounds"),
         ('[data]\nfrom = "exam"\n[privcy]\nepsilon = 3\n', "did you mean 'privacy'"),
-        ('[data]\nfrom = "exam"\n[server]\nmoment = 0.5\n', "did you mean 'momentum'"),
+        ('[data]\nfrom = "exam"\n[publishing]\nmoment = 0.5\n', "did you mean 'momentum'"),
         ('[data]\nfrom = "exam"\n[run]\npersonalise = "all"\n', "run.personalise"),
         ('[data]\nfrom = "exam"\nrelation = 3\n', "data.relation"),
     ],
@@ -218,6 +218,14 @@ def test_account_in_both_directions_and_equal_to_the_library():
     assert "give --delta" in fail(["account", "--noise", "10", "--rounds", "5"])
 
 
+def test_an_old_flag_still_works_and_is_not_shown(table, tmp_path):
+    words = [*arguments(table, tmp_path / "a"), "--server", "lr=fast"]
+    with pytest.warns(FutureWarning, match="server is called publishing now"):
+        assert "publishing: lr" in fail(words)
+    shown = succeed(["train", "--help"])
+    assert "--publishing" in shown and "--server " not in shown
+
+
 def test_account_in_turn_pays_for_the_rounds_of_a_task_and_has_no_amplified_figure():
     words = ["account", "--noise", "10", "--rounds", "50", "--rate", "0.1", "--delta", "0.001"]
     assert "need --tasks" in fail([*words, "--sampling", "in-turn"])
@@ -230,7 +238,18 @@ def test_account_in_turn_pays_for_the_rounds_of_a_task_and_has_no_amplified_figu
     assert "'in-turn'" in fail([*words, "fixed-size"])
 
 
-@pytest.mark.parametrize("words", ["--help", "account --noise 1 --rounds 10 --tasks 100"])
+def test_a_package_that_is_not_installed_is_named_in_one_sentence():
+    code = "import sys, tacit.cli; sys.modules['cryptography'] = None; tacit.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "certificates", "."], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "this needs cryptography: pip install 'tacit[secure]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "train --help", "account --noise 1 --rounds 10 --tasks 100"]
+)
 def test_what_is_only_arithmetic_does_not_wait_for_torch(words):
     code = "import sys, tacit.cli\ntry: tacit.cli.app()\nfinally: sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True)

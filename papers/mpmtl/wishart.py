@@ -41,7 +41,7 @@ from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 from tacit.methods.base import Board, State
 from tacit.methods.mpmtl import MPMTL
-from tacit.methods.server import shortened
+from tacit.methods.publishing import shortened
 from tacit.privacy import Privacy
 from tacit.privacy.covariance import flatten
 from tacit.randomness import Randomness

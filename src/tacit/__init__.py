@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import TacitError
@@ -23,26 +24,8 @@ if TYPE_CHECKING:
     from tacit.experiment.run import Run
     from tacit.experiment.train import train
     from tacit.experiment.tune import tune
-    from tacit.methods import (
-        MOCHA,
-        MPMTL,
-        PMTL,
-        PPSGD,
-        Ditto,
-        FedAMP,
-        FedAvg,
-        FedFomo,
-        FedMTL,
-        FedProx,
-        FedRep,
-        Local,
-        Mixed,
-        NaiveDP,
-        PFedMe,
-        RelatedPMTL,
-        Server,
-        SharedPrior,
-    )
+    from tacit.methods import *  # noqa: F403
+    from tacit.methods import Publishing
     from tacit.privacy import Guarantee, Privacy
     from tacit.secure.settings import Secure
 
@@ -54,31 +37,14 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 __version__ = "0.1.0"
 
 __all__ = [
-    "MOCHA",
-    "MPMTL",
-    "PMTL",
-    "PPSGD",
     "Attendance",
-    "Ditto",
-    "FedAMP",
-    "FedAvg",
-    "FedFomo",
-    "FedMTL",
-    "FedProx",
-    "FedRep",
     "Federation",
     "Guarantee",
-    "Local",
-    "Mixed",
-    "NaiveDP",
-    "PFedMe",
     "Privacy",
-    "RelatedPMTL",
+    "Publishing",
     "Run",
     "SavedModels",
     "Secure",
-    "Server",
-    "SharedPrior",
     "TacitError",
     "audit",
     "between_tasks",
@@ -94,6 +60,7 @@ _ELSEWHERE = {
     "Federation": "tacit.data.federation",
     "Guarantee": "tacit.privacy",
     "Privacy": "tacit.privacy",
+    "Publishing": "tacit.methods",
     "Run": "tacit.experiment.run",
     "SavedModels": "tacit.experiment.models",
     "Secure": "tacit.secure.settings",
@@ -103,18 +70,34 @@ _ELSEWHERE = {
     "train": "tacit.experiment.train",
     "tune": "tacit.experiment.tune",
 }
-"""Where a name is; all others are methods."""
+"""Where a name is; names of methods are in their own table."""
+_RENAMED = {"Server": "Publishing"}
+"""Old names, which work for one more version."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    if name in _RENAMED:
+        now = f"tacit.{name} is called tacit.{_RENAMED[name]} now"
+        words = f"{now}, and by that name only from the next version on"
+        warnings.warn(words, FutureWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name in ("data", "models"):
         return importlib.import_module(f"tacit.{name}")
-    found = getattr(importlib.import_module(_ELSEWHERE.get(name, "tacit.methods")), name)
+    if name in _ELSEWHERE:
+        found = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    elif name[:1].isupper() and name in (known := _methods()):
+        found = known[name]
+    else:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     globals()[name] = found
     return found
 
 
+def _methods() -> dict[str, Any]:
+    """Methods by the names of their classes: whatever is in the table of `tacit.methods`."""
+    table = importlib.import_module("tacit.methods").METHODS
+    return {kind.__name__: kind for kind in table.values()}
+
+
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, *_methods()})

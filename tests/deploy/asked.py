@@ -11,7 +11,7 @@ import torch
 
 import tacit
 from tacit.data.federation import Federation
-from tacit.deploy.conduct import begun, opened
+from tacit.deploy.conduct import begin, open_run
 from tacit.deploy.coordinator import Asking
 from tacit.deploy.diary import LOG, Diary
 from tacit.deploy.messages import Reply, Request
@@ -40,7 +40,7 @@ def agreed(
 ) -> Terms:
     """Small terms; `relaxed` ones without privacy."""
     method = tacit.FedAvg(clip=0.5) if method is None else method
-    settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "server": None, "seed": None}
+    settings = {"model": "linear", "rounds": 3, "cohort": 1.0, "publishing": None, "seed": None}
     settings["privacy"] = None if relaxed else AGREED
     made = terms_of(federation, Plan(method=method, **(settings | changes)))
     planned = {"retries": retries} if retries else {}
@@ -59,11 +59,11 @@ class Asked:
         self.silo = self._make()
         place = folder / "coordinator"
         place.mkdir(exist_ok=True)
-        self.start = begun(terms, place)
+        self.start = begin(terms, place)
         asking = Asking(
             terms, self.start["run"], self.start["noise"], Direct([]), place, Diary(None)
         )
-        self.coordination = opened(terms, place, self.start, asking)
+        self.coordination = open_run(terms, place, self.start, asking)
         self.run = self.start["run"]
 
     def reopened(self) -> Asked:

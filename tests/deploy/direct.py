@@ -62,6 +62,6 @@ def personal(silo: Silo) -> torch.Tensor:
     """The parameters this silo ended with, before it goes on with them by itself."""
     work = silo.latest()
     assert work is not None
-    simulation = work.reopened()
+    simulation = work.reopen()
     assert simulation is not None
     return simulation.personal(torch.tensor([silo.task]))[0][0]

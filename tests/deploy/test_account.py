@@ -20,7 +20,7 @@ def room(terms, noise, budget, before=()):
     """What the accountant says that a budget allows."""
     release = Release(terms.sampler(), noise)
     counted = {release: len(before)} if before else {}
-    delta = terms.made_privacy().delta_for(len(terms.silos))
+    delta = terms.make_privacy().delta_for(len(terms.silos))
     return affordable(counted, [release] * terms.rounds, budget, delta, "add-remove")
 
 
@@ -39,7 +39,7 @@ def test_a_silos_own_budget_stops_it_exactly_where_the_accountant_says(federatio
     asked.sees_refused("would pass this silo's own budget", round=5)
     assert asked.booked() == list(range(allowed))
     ledger = Ledger.at(asked.folder / "runs" / asked.run / "ledger.jsonl")
-    delta = terms.made_privacy().delta_for(3)
+    delta = terms.make_privacy().delta_for(3)
     assert spent(ledger.releases(), delta, "add-remove").epsilon <= budget
 
 

@@ -68,6 +68,12 @@ def read(tmp_path):
     return reading
 
 
+def test_a_file_may_still_say_server_for_publishing(read):
+    with pytest.warns(FutureWarning, match="server is called publishing now"):
+        old = read(TEXT + '[server]\nrule = "momentum"\n')
+    assert old == read(TEXT + '[publishing]\nrule = "momentum"\n')
+
+
 def test_a_file_becomes_terms(read):
     terms = read(TEXT)
     assert terms.silos == ("cleveland", "hungarian", "va") and terms.consortium == "heart"
@@ -77,8 +83,8 @@ def test_a_file_becomes_terms(read):
         "fbs (missing)", "ecg=normal", "ecg=ST-T", "ecg=(missing)",
     )  # fmt: skip
     assert terms.input_shape == (12,)
-    assert terms.made_method() == PMTL(clip=0.5)
-    assert terms.made_privacy() == Privacy(epsilon=2.0)
+    assert terms.make_method() == PMTL(clip=0.5)
+    assert terms.make_privacy() == Privacy(epsilon=2.0)
     assert (terms.rounds, terms.cohort, terms.model, terms.seed) == (30, 0.5, "linear", None)
     assert terms.data["target"] == ["disease"] and terms.data["split_seed"] == 3
     assert [column["name"] for column in terms.data["columns"]] == [
@@ -101,8 +107,8 @@ def test_rounds_are_usual_if_nobody_says(read):
 
 def test_servers_are_counted_but_not_found(read):
     terms = read(EXCHANGE + '[curator]\nservers = 3\ntrust = "replicated"\n')
-    assert terms.made_curator() == Secure(servers=3, trust="replicated")
-    assert read(TEXT + "[curator]\n").made_curator() == Secure(servers=3)
+    assert terms.make_curator() == Secure(servers=3, trust="replicated")
+    assert read(TEXT + "[curator]\n").make_curator() == Secure(servers=3)
     with pytest.raises(TacitError, match=r"no setting 'curator\.peers'"):
         read(TEXT + '[curator]\npeers = ["a:1"]\n')
 
@@ -156,7 +162,7 @@ def test_regression_and_multiclass(read):
         ("cohort = 0.5", "cohort = 0.5\nseed = 1"),
         ("cohort = 0.5", "cohort = 0.5\nmetrics = true"),
         ("cohort = 0.5", 'cohort = 0.5\nmodel = "mlp"'),
-        ("cohort = 0.5", 'cohort = 0.5\n[server]\nrule = "momentum"'),
+        ("cohort = 0.5", 'cohort = 0.5\n[publishing]\nrule = "momentum"'),
         ("cohort = 0.5", "cohort = 0.5\n[curator]\nservers = 2"),
     ],
 )  # fmt: skip
@@ -223,7 +229,7 @@ def test_the_same_numbers_written_otherwise_are_the_same_terms(read):
         (TEXT.replace("clip = 0.5", "clip = -1"), "clip"),
         (TEXT.replace('"pmtl"\nclip = 0.5', '"fedmtl"'), "no ε can be promised"),
         (EXCHANGE.replace("fedmtl", "fedfomo").replace("0.25", "0"), "judge models by"),
-        (EXCHANGE + '[server]\nrule = "adam"\n', "server= moves the billboard"),
+        (EXCHANGE + '[publishing]\nrule = "adam"\n', "publishing= moves the billboard"),
         (EXCHANGE + "[curator]\n", "need trust"),
         (TEXT + '[curator]\ntrust = "dealer"\n', "leave trust out"),
         (TEXT + "[curator]\nservers = 1\n", "at least 2 are needed"),

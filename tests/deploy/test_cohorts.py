@@ -39,13 +39,13 @@ def sampled(federation, method=None, **changes):
 @pytest.fixture
 def trained(monkeypatch):
     """Who has trained, as (round, task)."""
-    real, calls = Tasks.trained, []
+    real, calls = Tasks.train, []
 
     def counted(self, board, public, cohort):
         calls.append((board.round, int(cohort[0])))
         return real(self, board, public, cohort)
 
-    monkeypatch.setattr(Tasks, "trained", counted)
+    monkeypatch.setattr(Tasks, "train", counted)
     return calls
 
 
@@ -313,7 +313,7 @@ def test_work_that_fails_is_booked_and_told_alike(asked, monkeypatch):
     def broken(*given):
         raise ValueError("row 17")
 
-    monkeypatch.setattr(Tasks, "trained", broken)
+    monkeypatch.setattr(Tasks, "train", broken)
     replies = [asked.ask(round=t, nonce="n", takes_part=t == 1) for t in (1, 2)]
     assert replies[0] == replies[1] and replies[0].state == "failed"
     assert asked.booked() == [0, 1, 2]

@@ -63,10 +63,10 @@ def test_exchange_methods_end_like_the_simulation(name, tmp_path):
 
 
 def test_without_privacy_and_with_a_server_rule(make_federation, tmp_path):
-    server = tacit.Server(rule="momentum")
+    publishing = tacit.Publishing(rule="momentum")
     method = tacit.FedAvg(lr=0.2)
     found, expected, _, done = across(
-        make_federation(tasks=3), method, tmp_path, rounds=4, seed=1, server=server
+        make_federation(tasks=3), method, tmp_path, rounds=4, seed=1, publishing=publishing
     )
     assert torch.allclose(found, expected, atol=1e-5)
     assert not dataclasses.asdict(done.guarantee)["releases"]

@@ -44,7 +44,7 @@ OTHER_TERMS = {
     "scores": ("metrics", True),
     "a seed": ("seed", 5),
     "other silos": ("silos", ["task-0", "me"]),
-    "a server's rule": ("server", {"rule": "momentum"}),
+    "a server's rule": ("publishing", {"rule": "momentum"}),
     "servers on shares": ("curator", {"servers": 3}),
     "something unheard of": ("backdoor", True),
 }

@@ -18,6 +18,7 @@ from tacit.errors import TacitError
 from tacit.secure.jobs.curator import SealedSum
 from tacit.secure.jobs.summing import SumJob
 from tacit.secure.net.links import PartyError
+from tacit.secure.net.remote import Remote
 from tests.deploy.asked import agreed, federation_of
 from tests.deploy.direct import Direct, own_of
 from tests.deploy.on_shares import SERVERS, Kept, Sharing, Shown
@@ -39,7 +40,7 @@ class Trial:
         self.terms = agreed(federation, curator=SERVERS, **({"rounds": ROUNDS} | settings))
         self.folder, self.ways = folder, [Kept(name) for name in self.terms.silos]
         self.shown = Shown(self.ways, before)
-        monkeypatch.setattr(tacit.Secure, "remote", lambda settings: self.shown)
+        monkeypatch.setattr(Remote, "of", lambda settings: self.shown)
         silos = []
         for task, way in enumerate(self.ways):
             (folder / way.name).mkdir(parents=True)

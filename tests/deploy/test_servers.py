@@ -138,9 +138,9 @@ def test_silos_outside_the_cohort_train_and_book_and_share_zeros(
         shared.append((self.name, bool(secret.any())))
         return hand_over(self, job, secret)
 
-    work, hand_over = Tasks.trained, ToServers.take_part
+    work, hand_over = Tasks.train, ToServers.take_part
     monkeypatch.setattr(tacit.privacy.Poisson, "draw", draw)
-    monkeypatch.setattr(Tasks, "trained", counted)
+    monkeypatch.setattr(Tasks, "train", counted)
     monkeypatch.setattr(ToServers, "take_part", told)
     _, silos, _ = run(
         federation, tacit.FedAvg(lr=0.2), servers, tmp_path, asking=Drawn, rounds=rounds,

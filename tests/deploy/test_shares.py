@@ -103,7 +103,7 @@ def test_the_log_says_what_retries_cost(sharing):
     for _ in range(20):
         silo.share(silo.job())
     told = float(re.findall(r"about ε=([\d.]+)", silo.log)[-1])
-    delta = silo.terms.made_privacy().delta_for(3)
+    delta = silo.terms.make_privacy().delta_for(3)
     assert told == pytest.approx(
         spent(ledger_of(silo).releases(), delta, "add-remove").epsilon, abs=0.01
     )
@@ -120,7 +120,7 @@ def test_agreed_retries_are_within_the_agreed_epsilon(sharing):
         silo.share(silo.job(), round)
         silo.share(silo.job(), round)
     assert silo.booked() == [0, -1, 1, -1, 2]
-    delta = silo.terms.made_privacy().delta_for(3)
+    delta = silo.terms.make_privacy().delta_for(3)
     found = spent(ledger_of(silo).releases(), delta, "add-remove").epsilon
     assert 2.9 < found <= 3.0
     # A coordinator that planned for no retries offers too little noise.

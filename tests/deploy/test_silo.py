@@ -104,7 +104,7 @@ def secret(*given, **more):
 def test_what_goes_wrong_inside_stays_inside(kind, federation, tmp_path, monkeypatch):
     asked = Asked(agreed(federation, tacit.FedRep(), model="mlp"), federation, tmp_path)
     asked.ask(round=0)
-    monkeypatch.setattr(Tasks, "trained", secret)
+    monkeypatch.setattr(Tasks, "train", secret)
     monkeypatch.setattr(Store, "settle", secret)
     reply = asked.ask(kind=kind, round=1)
     assert (reply.state, reply.reason, dict(reply.tensors)) == ("failed", FAILED, {})
@@ -123,7 +123,7 @@ def test_a_contribution_that_is_not_finite_counts_as_zero(asked, monkeypatch):
     def trained(self, board, public, cohort):
         yield cohort, {}, torch.full((1, 5), torch.nan)
 
-    monkeypatch.setattr(Tasks, "trained", trained)
+    monkeypatch.setattr(Tasks, "train", trained)
     monkeypatch.setattr(Store, "put", lambda self, tasks, states: None)
     assert not vector(asked.ask()).any()
 
@@ -213,5 +213,5 @@ def test_on_the_exchange_a_repeated_answer_changes_nothing(tmp_path):
 
 
 def _state(asked):
-    simulation = asked.silo.latest().reopened()
+    simulation = asked.silo.latest().reopen()
     return simulation.personal(torch.tensor([asked.silo.task]))[0][0]

@@ -343,7 +343,7 @@ def test_the_guarantee_promises_nothing_between_clients(make_federation, method,
     [
         ({"privacy": Privacy(epsilon=1.0)}, "without noise, so no ε can be promised"),
         ({"privacy": Privacy(noise=1.0)}, "without noise, so no ε can be promised"),
-        ({"server": tacit.Server()}, "server= moves the billboard"),
+        ({"publishing": tacit.Publishing()}, "publishing= moves the billboard"),
         ({"attendance": Attendance(joins={"nobody": 1})}, "there is no task 'nobody'"),
     ],
 )

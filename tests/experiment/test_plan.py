@@ -12,9 +12,9 @@ import pytest
 import tacit
 from tacit.cli.train import FLAGS, with_settings
 from tacit.deploy.terms import Terms, terms_of
-from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.plan import Plan, in_files, with_new_names
 from tacit.experiment.start import method_of
-from tacit.experiment.toml import CuratorSection, PrivacySection, RunSection
+from tacit.experiment.toml import CuratorSection, PrivacySection, RunSection, check, merge
 from tacit.experiment.train import SETTINGS
 from tacit.methods import METHODS, PMTL
 from tests.conftest import arrays
@@ -31,7 +31,7 @@ def test_every_setting_is_in_signatures_files_and_flags():
     for function in (tacit.train, tacit.tune, tacit.audit):
         assert set(NAMES) <= set(inspect.signature(function).parameters)
         assert "personalise : the last step" in (function.__doc__ or "")
-    parts = {"method", "server", "privacy", "curator", "attendance"}
+    parts = {"method", "publishing", "privacy", "curator", "attendance"}
     assert set(RunSection.model_fields) == set(NAMES) - parts
     assert set(RunSection.model_fields) <= FLAGS.keys()
     for section, kind in ((PrivacySection, tacit.Privacy), (CuratorSection, tacit.Secure)):
@@ -77,7 +77,7 @@ def test_the_help_page_needs_no_torch():
         ({"cohort": "half"}, "cohort='half' must be a number"),
         ({"store": "tape"}, "store='tape': choose one of memory, disk"),
         ({"privacy": 1.0}, "privacy=1.0: pass tacit.Privacy"),
-        ({"server": "adam"}, "server='adam': pass tacit.Server"),
+        ({"publishing": "adam"}, "publishing='adam': pass tacit.Publishing"),
         ({"attendance": 0.5}, "attendance=0.5: pass tacit.Attendance"),
     ],
 )
@@ -95,13 +95,15 @@ def test_what_decides_a_run_is_compared_when_it_is_resumed(tmp_path):
     assert not {"device", "out", "store", "baselines", "attendance"} & kept.keys()
     tacit.train(federation(), PMTL(), seed=3, out=tmp_path, **QUICK)
     assert (tmp_path / "checkpoint" / SETTINGS).is_file()
-    with pytest.raises(tacit.TacitError, match="was started with other server"):
-        server = tacit.Server(rule="momentum")
-        tacit.train(federation(), PMTL(), seed=3, out=tmp_path, resume=True, server=server, **QUICK)
+    with pytest.raises(tacit.TacitError, match="was started with other publishing"):
+        publishing = tacit.Publishing(rule="momentum")
+        tacit.train(
+            federation(), PMTL(), seed=3, out=tmp_path, resume=True, publishing=publishing, **QUICK
+        )
 
 
 def test_terms_give_back_the_plan_that_made_them(make_federation):
-    parts = {"server": tacit.Server(average=1.0), "curator": tacit.Secure()}
+    parts = {"publishing": tacit.Publishing(average=1.0), "curator": tacit.Secure()}
     run = {"model": "mlp", "rounds": 4, "cohort": 0.5, "seed": 2, "personalise": "none"}
     plan = Plan(method=PMTL(lr=0.3), privacy=tacit.Privacy(noise=1.0), **parts, **run)
     again = Terms.from_json(terms_of(make_federation(), plan).to_json()).plan()
@@ -122,3 +124,27 @@ def test_what_cannot_be_tuned_is_refused_in_python_too(settings, words):
     given = {"privacy": tacit.Privacy(noise=1.0), "seed": 0} | settings
     with pytest.raises(tacit.TacitError, match=words):
         tacit.tune(federation(), PMTL(), search={"lr": [0.1]}, **given)
+
+
+def test_old_names_work_for_one_version_and_name_the_new_one():
+    with pytest.warns(FutureWarning, match="tacit.Server is called tacit.Publishing now"):
+        rule = tacit.Server(rule="momentum")
+    assert rule == tacit.Publishing(rule="momentum")
+    with pytest.warns(FutureWarning, match="server is called publishing now"):
+        assert Plan.of(server=rule) == Plan(publishing=rule)
+    with pytest.raises(tacit.TacitError, match="old name of publishing: leave server out"):
+        Plan.of(server=rule, publishing=rule)
+    tables = {"data": {"from": "exam"}, "server": {"rule": "momentum"}}
+    with pytest.warns(FutureWarning, match="server is called publishing now"):
+        config = check(merge(tables, {"server": {"lr": 0.5}, "publishing": {}}))
+    assert config.plan().publishing == tacit.Publishing(rule="momentum", lr=0.5)
+
+
+def test_a_run_that_began_with_an_old_name_goes_on(tmp_path):
+    """Nothing is said where it was not used: an older version wrote it with no value."""
+    given = {"seed": 3, "out": tmp_path, **QUICK}
+    tacit.train(federation(), PMTL(), **given)
+    kept = tmp_path / "checkpoint" / SETTINGS
+    kept.write_text(kept.read_text().replace('"publishing"', '"server"'))
+    assert tacit.train(federation(), PMTL(), resume=True, **given).config["publishing"] is None
+    assert with_new_names({"server": None, "run": {}}) == {"run": {}}

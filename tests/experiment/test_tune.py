@@ -263,7 +263,7 @@ def experiment(tmp_path, **changes) -> str:
         "method": 'name = "pmtl"\nlocal_steps = 1',
         "privacy": "epsilon = 4.0",
         "run": f'rounds = 2\nseed = 1\nbaselines = false\nout = "{tmp_path / "run"}"',
-        "server": 'rule = "momentum"\nlr = 0.5',
+        "publishing": 'rule = "momentum"\nlr = 0.5',
         "tune": "runs = 2\nlr = [0.01, 0.1]\nclip = {low = 0.1, high = 2.0}",
     } | changes
     path = tmp_path / "experiment.toml"
@@ -280,7 +280,7 @@ def test_the_command_shows_what_was_chosen_and_the_guarantee(tmp_path):
     assert (tmp_path / "run" / "report.html").exists()
     assert json.loads((tmp_path / "run" / "config.json").read_text())["tune"]["runs"] == 2
     config = json.loads((tmp_path / "run" / "result.json").read_text())["config"]
-    assert (config["server"]["rule"], config["server"]["lr"]) == ("momentum", 0.5)
+    assert (config["publishing"]["rule"], config["publishing"]["lr"]) == ("momentum", 0.5)
     assert config["personalise"] == "best"
 
 

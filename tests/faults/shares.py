@@ -74,7 +74,7 @@ class SharesTrial(SilosTrial):
         return super().made(task, servers=Way(self.terms.silos[task], self))
 
     def once(self) -> int:
-        with mock.patch.object(Secure, "remote", lambda settings: self.remote):
+        with mock.patch.object(Remote, "of", lambda settings: self.remote):
             return super().once()
 
     def handed(self, name: str, job: Job, secret: np.ndarray) -> None:

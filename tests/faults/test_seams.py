@@ -14,7 +14,7 @@ from tacit.engine.store import Store
 from tacit.experiment.models import _write_stacked
 from tacit.methods import Board
 from tacit.privacy import Ledger, Poisson, Release
-from tacit.secure.net.memory import Begun, kept_secret
+from tacit.secure.net.memory import Begun, keep_secret
 from tests.faults.disk import Disk, Killed
 from tests.faults.schedule import REFUSALS, STOPS, Fault, Schedule
 
@@ -109,10 +109,10 @@ def test_a_secret_that_was_used_stays_the_same(machines):
         used = []
         for _ in range(3):
             machine.tries(
-                lambda used=used, place=machine.place: used.append(kept_secret(place, "s"))
+                lambda used=used, place=machine.place: used.append(keep_secret(place, "s"))
             )
         machine.loses_power()
-        assert len(used) > 1 and {*used, kept_secret(machine.place, "s")} == {used[0]}
+        assert len(used) > 1 and {*used, keep_secret(machine.place, "s")} == {used[0]}
 
 
 def test_a_job_is_counted_once_however_often_it_was_cut_short(machines):

@@ -24,7 +24,7 @@ from tacit.deploy.diary import EVENTS, Diary, read_diary
 from tacit.deploy.events import Contributed, RequestFailed, SiloDeclined, Spending
 from tacit.deploy.example import write_example
 from tacit.engine.simulate import Simulation
-from tacit.engine.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirmed_ledger
+from tacit.engine.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirm_ledger
 from tacit.experiment import toml as config
 from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import simulation_of
@@ -199,7 +199,7 @@ def checkpoint(folder: Path) -> Parser:
         for other in paths:
             other.write_bytes(whole[other])
         path.write_bytes(content[1:])
-        found = confirmed_ledger(folder)
+        found = confirm_ledger(folder)
         simulation.channel.ledger = found
         simulation.rounds.store = Store(TASKS, state, folder=place)
         simulation.resume()

@@ -156,7 +156,7 @@ def steps_view(
     cohort = torch.tensor(members, device=simulation.device)
     for board in boards:
         round = board.round
-        for chunk, states, sent in simulation.tasks.trained(
+        for chunk, states, sent in simulation.tasks.train(
             board, simulation.course.public(board), cohort
         ):
             bounded = Bounded.of(sent, 0.5, simulation.channel.moments)

@@ -34,7 +34,7 @@ def moved(one, other, setting: Setting) -> float:
         )  # fmt: skip
         collection, board = channel.open(0, 1), simulation.board
         everyone = torch.arange(len(federation))
-        for chunk, _, sent in simulation.tasks.trained(
+        for chunk, _, sent in simulation.tasks.train(
             board, simulation.course.public(board), everyone
         ):
             collection.add(sent, chunk.filled, len(chunk.tasks))
@@ -101,7 +101,7 @@ def test_masks_do_not_tell_who_was_drawn():
     for cohort in (everyone, everyone[everyone != federation.index(TARGET)], everyone.flip(0)):
         simulation = simulation_of(federation, setting, "")
         board, found = simulation.board, {}
-        for chunk, _, sent in simulation.tasks.trained(
+        for chunk, _, sent in simulation.tasks.train(
             board, simulation.course.public(board), cohort
         ):
             found |= dict(zip(chunk.tasks.tolist(), sent, strict=False))

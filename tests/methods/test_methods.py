@@ -251,3 +251,18 @@ def test_step_size_halves():
 def test_bad_settings_are_refused_by_name(make, words):
     with pytest.raises(TacitError, match=words):
         make()
+
+
+def test_a_method_of_the_table_is_a_name_of_the_package(monkeypatch):
+    """So a new one is two files: its own, and its line in the table."""
+
+    class Newest(FedAvg):
+        pass
+
+    monkeypatch.setitem(tacit.methods.METHODS, "newest", Newest)
+    try:
+        assert tacit.Newest is Newest and "Newest" in dir(tacit)
+        with pytest.raises(AttributeError, match="no attribute 'Newesd'"):
+            _ = tacit.Newesd
+    finally:
+        del tacit.Newest

@@ -161,7 +161,7 @@ def test_whatever_rows_hold_a_contribution_is_at_most_one_long(kind, factor):
     everyone, longest = torch.arange(30), []
     for round in range(6):
         board = Board(simulation.board.tensors, round)
-        for *_, sent in simulation.tasks.trained(board, simulation.course.public(board), everyone):
+        for *_, sent in simulation.tasks.train(board, simulation.course.public(board), everyone):
             longest.append(float(sent.norm(dim=1).max()))
     assert len(longest) >= 6 and 0.5 < max(longest) <= 1 + 1e-9
 

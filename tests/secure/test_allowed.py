@@ -16,7 +16,7 @@ from tacit.secure.jobs.fedmtl import FedMTLJob
 from tacit.secure.net.addresses import Addresses
 from tacit.secure.net.certificates import make_certificates
 from tacit.secure.net.daemon import Daemon
-from tacit.secure.net.memory import Begun, kept_secret
+from tacit.secure.net.memory import Begun, keep_secret
 
 SILOS = ("north", "east", "south")
 TEXT = """
@@ -144,8 +144,8 @@ def test_terms_without_servers_are_no_leave_to_serve(terms):
 
 
 def test_a_secret_is_made_once_and_for_nobody_else(tmp_path):
-    secret = kept_secret(tmp_path, "server-0")
-    assert secret == kept_secret(tmp_path, "server-0") != kept_secret(tmp_path, "server-1")
+    secret = keep_secret(tmp_path, "server-0")
+    assert secret == keep_secret(tmp_path, "server-0") != keep_secret(tmp_path, "server-1")
     assert stat.S_IMODE((tmp_path / "server-0.secret").stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "server-0.secret",
@@ -153,16 +153,16 @@ def test_a_secret_is_made_once_and_for_nobody_else(tmp_path):
     ]
     (tmp_path / "server-0.secret").write_bytes(secret[:5])
     with pytest.raises(TacitError, match="has 5 bytes in place of 32"):
-        kept_secret(tmp_path, "server-0")
+        keep_secret(tmp_path, "server-0")
 
 
 def test_a_secret_that_is_lost_is_not_made_anew_while_jobs_may_come_again(tmp_path):
-    kept_secret(tmp_path, "server-0")
+    keep_secret(tmp_path, "server-0")
     Begun(tmp_path, "server-0", "agreement").add("a" * 64)
     (tmp_path / "server-0.secret").unlink()
     with pytest.raises(TacitError, match=r"server-0\.secret is gone, and jobs were begun with it"):
-        kept_secret(tmp_path, "server-0")
-    assert kept_secret(tmp_path, "server-1")
+        keep_secret(tmp_path, "server-0")
+    assert keep_secret(tmp_path, "server-1")
 
 
 def test_noise_is_the_same_for_the_same_job_and_independent_for_any_other():

@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from tacit.secure.protocol.assignment import best_total
 from tacit.secure.protocol.weights import normalised
 from tacit.secure.ring import kernels
-from tacit.secure.ring.kernels import joined, limb_product, matmul, multiply_add, planes
+from tacit.secure.ring.kernels import join, limb_product, matmul, multiply_add, planes
 from tests.secure.parties import SETTINGS, compute, numbers, words
 
 EVERY = pytest.mark.parametrize(("trust", "servers"), SETTINGS)
@@ -41,7 +41,7 @@ def test_products_of_words_wrap_around(dtype: type) -> None:
 
 @EVERY
 def test_without_numba_the_same(trust: str, servers: int, monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "numba", None)
+    monkeypatch.setattr(kernels, "_loops", lambda: None)
     rng = np.random.default_rng(9)
     x, y = _random(rng, (3, 4), np.uint64), _random(rng, (4, 5), np.uint64)
     found = compute(trust, servers, [x, y], lambda e, a, b: e.product(a, b, matmul))
@@ -58,10 +58,10 @@ def test_words_and_their_bits(dtype: type) -> None:
     for count in (1, 8, 77):
         given = _random(rng, (count,), dtype)
         bits = 8 * given.itemsize
-        assert (joined(planes(given, bits), count, dtype) == given).all()
+        assert (join(planes(given, bits), count, dtype) == given).all()
         low = planes(given, 5)
         assert low.shape == (5, -(-count // 8))
-        assert (joined(low, count, dtype) == given % 32).all()
+        assert (join(low, count, dtype) == given % 32).all()
 
 
 @EVERY

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import TacitError
 from tacit.secure.ring.fixed import MARGIN, RINGS
-from tacit.secure.ring.sharing import hidden, mask, reconstruct
+from tacit.secure.ring.sharing import hide, mask, reconstruct
 from tacit.secure.ring.stream import Stream, fresh_seed
 
 BITS = pytest.mark.parametrize("bits", [32, 64])
@@ -53,7 +53,7 @@ def test_shares_give_back_the_secret(masks, seed, dtype, number, size) -> None:
     secret = np.random.default_rng(seed).integers(0, np.iinfo(dtype).max, size, dtype, True)
     seeds = [fresh_seed() for _ in range(masks)]
     shares = [mask(one, secret.shape, dtype, number) for one in seeds]
-    assert (reconstruct([hidden(secret, seeds, number), *shares]) == secret).all()
+    assert (reconstruct([hide(secret, seeds, number), *shares]) == secret).all()
 
 
 def test_streams_differ_by_seed_and_number() -> None:

@@ -185,7 +185,7 @@ def cohort_views(members: dict[int, np.ndarray]) -> tuple[list, dict[str, list]]
 
     names = tuple(f"c{k}" for k in range(6))
     curator = SecureSum(InProcess(watch=listen), 3, names, Randomness())
-    curator.sealed(members, 2000, 1.0, 0)
+    curator.seal(members, 2000, 1.0, 0)
     sent = [(name, dict(one.sent_messages), dict(one.sent_bytes)) for name, one in seen.items()]
     return sent, {server_name(i): seen[server_name(i)].view for i in range(3)}
 

@@ -130,14 +130,14 @@ def test_messages_are_the_same_in_number_and_length(
 
 def test_shares_of_a_secret_are_uniform() -> None:
     """Any P − 1 shares: every byte, and the same for two secrets."""
-    from tacit.secure.ring.sharing import hidden, mask, reconstruct
+    from tacit.secure.ring.sharing import hide, mask, reconstruct
     from tacit.secure.ring.stream import fresh_seed
 
     for dtype in (np.uint32, np.uint64):
         counts = []
         for secret in (np.zeros(4096, dtype), np.arange(4096, dtype=dtype) * dtype(12345)):
             seeds = [fresh_seed(), fresh_seed()]
-            tensor = hidden(secret, seeds)
+            tensor = hide(secret, seeds)
             masks = [mask(seed, secret.shape, dtype) for seed in seeds]
             assert (reconstruct([tensor, *masks]) == secret).all()
             for left_out in range(3):  # what the others have together is not the secret either

@@ -22,7 +22,7 @@ from tacit.data.federation import Federation
 from tacit.engine.progress import Progress
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
-from tacit.experiment.auto import chosen
+from tacit.experiment.auto import choose
 from tacit.experiment.engines import SIMULATE
 from tacit.experiment.plan import AUTO, Plan, takes_settings
 from tacit.experiment.prepare import simulation_of
@@ -65,9 +65,9 @@ def audit(
     """
     started = time.monotonic()
     given = Plan.of(method=method, **settings)
-    found = chosen(federation, given)
+    found = choose(federation, given)
     if neighbour is not None:
-        neighbour = chosen(neighbour, given).federation
+        neighbour = choose(neighbour, given).federation
     plan, federation, rounds, cohort = found.plan, found.federation, found.rounds, found.cohort
     # What is not attacked, or not a part of the attack, is left out.
     plan = plan.but(patience=None, personalise="none", store="memory", engine=SIMULATE)

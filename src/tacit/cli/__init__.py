@@ -35,6 +35,8 @@ COMMANDS = {
 }
 """In the order of the help page: where each command is, and what that page says of it."""
 HIDDEN = ("reproduce",)
+EXTRAS = {"cryptography": "secure"}
+"""Packages that a command may need and an installation may lack, and what brings them."""
 
 
 class Commands(TyperGroup):
@@ -92,6 +94,10 @@ def main() -> None:
         app()
     except TacitError as error:
         _leave(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        _leave(f"this needs {error.name}: pip install 'tacit[{EXTRAS[error.name]}]'")
     except OSError as error:  # a disk that is full, a folder that is gone
         where = error.filename or "a file or connection"
         _leave(f"{where} cannot be used: {error.strerror or error}")

@@ -14,7 +14,7 @@ import tacit
 from tacit.cli.options import OPTION, Json
 from tacit.cli.train import with_settings
 from tacit.engine.progress import Bar, silent
-from tacit.engine.store import confirmed_ledger
+from tacit.engine.store import confirm_ledger
 from tacit.errors import TacitError
 from tacit.experiment.toml import check, merge, read
 from tacit.experiment.train import where_it_began
@@ -93,7 +93,7 @@ def audit(
 
 def _books(folder: Path) -> Any:
 
-    found = confirmed_ledger(folder)
+    found = confirm_ledger(folder)
     if not len(found):
         raise TacitError(f"{folder} has no ledger: nothing was released, so nothing was promised")
     return found

@@ -1,4 +1,4 @@
-"""What several commands share: options, reading their values, and showing a finished run."""
+"""What several commands share: options, and reading their values."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:  # torch is slow to import, and most calls of `tacit` need only the help page
-    from tacit.experiment.run import Run
 
 from tacit.errors import TacitError
 
@@ -60,24 +56,3 @@ def said_of(data: Path) -> Iterator[None]:
         yield
     for one in found:
         Console().print(Text(f"{data}: {one.message}", style="yellow"), soft_wrap=True)
-
-
-def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | None = None) -> None:
-    """A finished run as the user asked for it; `first` stands above its table."""
-    from tacit.report.shared import as_text
-    from tacit.report.tables import run_table
-
-    result = run.to_json()
-    if as_json:
-        print(json.dumps(result, ensure_ascii=False))
-    elif quiet:
-        print(folder / "result.json")
-    else:
-        console = Console()
-        if first is not None:
-            console.print(first)
-        console.print(run_table(result))
-        if "summary" in result:  # as it is: names of columns are not markup
-            print(as_text(result["summary"], promise=False), end="\n\n")
-        console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
-        console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)

@@ -10,6 +10,11 @@ import typer
 
 from tacit.cli.options import OPTION, names
 from tacit.errors import TacitError
+from tacit.secure.jobs.job import DEALER, server_name
+from tacit.secure.net.addresses import Addresses
+from tacit.secure.net.certificates import make_certificates
+from tacit.secure.net.daemon import Daemon
+from tacit.secure.net.process import speed_up_process
 
 Folder = Annotated[Path, typer.Argument(help="Where they are, or will be.")]
 
@@ -24,8 +29,6 @@ def certificates(
 
     Every party needs ca.pem and its own file, and nothing else of this folder.
     """
-    from tacit.secure.net.certificates import make_certificates
-
     added = make_certificates(folder, servers, names(clients) or [], days)
     print(f"{folder}: added {', '.join(added)}" if added else f"{folder}: nothing was missing")
 
@@ -42,11 +45,6 @@ def server(
     runs: Annotated[int, OPTION(help="How many runs of that consortium.", min=1)] = 1,
 ) -> None:
     """Run one server of a curator on shares, or its dealer, until it is stopped."""
-    from tacit.secure.jobs.job import DEALER, server_name
-    from tacit.secure.net.addresses import Addresses
-    from tacit.secure.net.daemon import Daemon
-    from tacit.secure.net.process import speed_up_process
-
     if party != DEALER and not party.isdecimal():
         raise TacitError(f"--party {party}: give the number of the server, or {DEALER}")
     if patience <= 0:
@@ -54,7 +52,7 @@ def server(
     name = party if party == DEALER else server_name(int(party))
     allowed = None
     if consortium is not None:
-        from tacit.deploy.agreement import Agreement
+        from tacit.deploy.agreement import Agreement  # a server that only adds needs no torch
         from tacit.deploy.servers import allowed_by
 
         allowed = allowed_by(Agreement.read(consortium).terms, runs)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from tacit.cli.options import OPTION, Json, Quiet, names, pairs, show, targets
-from tacit.errors import TacitError
-from tacit.experiment.plan import Flag, flags
+from tacit.cli.options import OPTION, Json, Quiet, names, pairs, targets
+from tacit.experiment.plan import RENAMED, Flag, flags
 
 DATA = [
     Flag(name, kind, help, "Data", "data", "from" if name == "data" else name)
@@ -42,7 +39,9 @@ DATA = [
         ("relation", Path, "How tasks are publicly related, as CSV: task,cluster or a matrix."),
     )
 ]
-FLAGS = {flag.name: flag for flag in (*DATA, *flags())}
+OLD = [Flag(name, dict, "", "Method", name, name) for name in RENAMED]
+"""Flags that are not shown any more; `merge` knows what they are called now."""
+FLAGS = {flag.name: flag for flag in (*DATA, *flags(), *OLD)}
 TYPED = {list: str, str | list: str, dict: list[str], float | int: float, Literal[True]: bool}
 """As what a flag is typed, where that is not its kind."""
 
@@ -60,7 +59,8 @@ def _read(flag: Flag, value: Any) -> dict[str, Any]:
 def _parameter(flag: Flag) -> inspect.Parameter:
     name = f"--{flag.name.replace('_', '-')}"
     only = [] if flag.kind is bool else [name]  # where it can be denied: --no-name
-    option = OPTION(*only, help=flag.help, rich_help_panel=flag.panel)
+    hidden = flag in OLD
+    option = OPTION(*only, help=flag.help, rich_help_panel=flag.panel, hidden=hidden)
     typed = Annotated[TYPED.get(flag.kind, flag.kind) | None, option]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(flag.name, keyword, default=None, annotation=typed)
@@ -105,53 +105,6 @@ def train(
     flags: dict[str, dict[str, Any]],
 ) -> None:
     """Train a personal model for every task, and write the result, models and a report."""
-    from tacit.experiment.toml import read
-    from tacit.experiment.train import where_it_began
+    from tacit.cli.training import train_from  # the help page does not wait for torch
 
-    if resume is not None:
-        if config is not None or flags:
-            raise TacitError("--resume takes all settings from its folder: leave the others out")
-        if not (resume / "config.json").is_file():
-            raise TacitError(
-                f"{resume} holds no run of tacit train; one of tacit mixed goes on with "
-                f"tacit mixed --resume {resume}"
-            )
-        resume = resume.absolute()
-        tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
-    else:
-        tables = read(config) if config is not None else {}
-    with contextlib.nullcontext() if resume is None else where_it_began(resume):
-        _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
-
-
-def _train(
-    tables: dict[str, Any], flags: dict[str, Any], *, resume: bool, quiet: bool, as_json: bool
-) -> None:
-    from tacit.engine.progress import Bar, silent
-    from tacit.engine.store import CHECKPOINT
-    from tacit.experiment.start import fresh_folder
-    from tacit.experiment.toml import check, merge
-    from tacit.experiment.train import SETTINGS, carry_out
-    from tacit.files import hold, replace
-
-    config = check(merge(tables, flags))
-    plan = config.plan()
-    folder = Path(plan.out or fresh_folder(config.method.name))
-    federation = config.data.federation()
-    with hold(folder):
-        started = (folder / CHECKPOINT / SETTINGS).exists()
-        if started and not resume:
-            raise TacitError(f"{folder} holds a run: --resume {folder}, or choose another --out")
-        replace(folder / "config.json", config.to_json().encode())
-        try:
-            run = carry_out(
-                plan.but(out=folder),
-                federation,
-                resume=started,
-                progress=silent if quiet or as_json else Bar(),
-                config={"data": config.data.model_dump(by_alias=True)},
-            )
-        except KeyboardInterrupt:
-            print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
-            sys.exit(130)
-    show(run, folder, quiet=quiet, as_json=as_json)
+    train_from(config, flags, resume=resume, quiet=quiet, as_json=as_json)

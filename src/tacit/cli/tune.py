@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.options import OPTION, Json, Quiet, show
+from tacit.cli.options import OPTION, Json, Quiet
+from tacit.cli.show import show
 from tacit.engine.progress import Bar, silent
 from tacit.errors import TacitError
 from tacit.experiment.start import fresh_folder

@@ -36,7 +36,7 @@ from typing import Any
 
 from tacit.deploy.events import Spending
 from tacit.deploy.guard import Refused
-from tacit.engine.store import confirmed_ledger
+from tacit.engine.store import confirm_ledger
 from tacit.privacy import Booked, Ledger, Privacy, Release, spent
 from tacit.privacy.accounting import affordable, growth
 
@@ -45,7 +45,7 @@ EXTRA = -1
 
 
 class Account:
-    """The ledger of one run, beside those of others, which may go on meanwhile."""
+    """The ledger of one run, beside the ledgers of other runs that go on at the same time."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Account:
         """Releases of all other runs, as of now."""
         found: Counter[Booked] = Counter()
         for path in self._others():
-            found.update(confirmed_ledger(path).releases())
+            found.update(confirm_ledger(path).releases())
         return found
 
     def _room(self) -> int:

@@ -48,13 +48,13 @@ from tacit.deploy.table import schema_of
 from tacit.deploy.terms import SERVERS, Terms, agreed_of
 from tacit.errors import TacitError
 from tacit.experiment import toml as config
-from tacit.experiment.auto import chosen
-from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.auto import choose
+from tacit.experiment.plan import Plan, in_files, with_new_names
 from tacit.experiment.start import model_of
 from tacit.experiment.toml import Section, in_section, section
 from tacit.methods import ExchangeMethod, Mixed, RelatedMethod
 from tacit.privacy import Privacy
-from tacit.secure.net.certificates import check_name
+from tacit.secure.jobs.job import check_name
 from tacit.secure.settings import Secure
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -218,7 +218,7 @@ class File(Section):
     consortium: ConsortiumSection
     data: AgreedTable
     method: config.MethodSection = config.MethodSection()
-    server: config.ServerSection | None = None
+    publishing: config.PublishingSection | None = None
     privacy: config.PrivacySection | None = None
     curator: AgreedCurator | None = None
     run: AgreedRun = AgreedRun()
@@ -234,7 +234,7 @@ class Agreement:
     def read(cls, path: str | Path) -> Agreement:
         """From a TOML file, or one sentence about the first thing that is wrong with it."""
         try:
-            file = File.model_validate(config.read(Path(path)))
+            file = File.model_validate(with_new_names(config.read(Path(path))))
         except ValidationError as error:
             raise TacitError(config.sentence(error, File, "the consortium's file")) from error
         for name in file.consortium.silos:
@@ -251,12 +251,12 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
     plan = Plan(
         method=file.method.method(),
         privacy=None if file.privacy is None else Privacy(**file.privacy.model_dump()),
-        server=None if file.server is None else file.server.rule(),
+        publishing=None if file.publishing is None else file.publishing.rule(),
         curator=None if file.curator is None else file.curator.settings(),
         personalise="none",
         **file.run.model_dump(exclude={"metrics"}),
     )
-    found = chosen(draft.federation(), plan)
+    found = choose(draft.federation(), plan)
     cohort = 1.0 if found.cohort == 1 else found.cohort
     agreed = agreed_of(found.plan.but(method=found.picked, cohort=cohort))
     assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed) else PUBLIC
@@ -288,7 +288,7 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
 
 def _check_terms(terms: Terms) -> None:
     """Refuse what could not run, by the same rules as a run in one process."""
-    method, sampler, everyone = terms.made_method(), terms.sampler(), terms.federation()
+    method, sampler, everyone = terms.make_method(), terms.sampler(), terms.federation()
     if isinstance(method, RelatedMethod) and type(method).relation is RelatedMethod.relation:
         raise TacitError(
             f"method {terms.method['name']!r} needs to know how silos are related, which this file "
@@ -300,6 +300,6 @@ def _check_terms(terms: Terms) -> None:
             f"silos of {method.called} judge models by their validation rows: keep some "
             "(validation = 0.2)"
         )
-    if (privacy := terms.made_privacy()) is not None:
+    if (privacy := terms.make_privacy()) is not None:
         sampler.accountants(privacy.neighbours)
     model_of(terms.model, everyone, 0)

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import safetensors.torch
 
@@ -22,6 +22,7 @@ from tacit.data.heads import PUBLIC
 from tacit.deploy.coordinator import Asking, Coordination, Silos
 from tacit.deploy.diary import Diary
 from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
+from tacit.deploy.servers import SharedJobs
 from tacit.deploy.terms import Terms, agreed_noise
 from tacit.deploy.work import BEGUN, CPU, RUN
 from tacit.engine.progress import Progress, silent
@@ -31,14 +32,11 @@ from tacit.errors import TacitError
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.files import make_folder, read_json, replace
-from tacit.methods.server import HIDDEN
+from tacit.methods.publishing import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.randomness import Randomness
 from tacit.secure.settings import Secure
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import SharedJobs
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
 
@@ -86,13 +84,13 @@ def conduct(
     """
     make_folder(folder)
     diary = Diary(folder, also)
-    start = begun(terms, folder)
+    start = begin(terms, folder)
     asking = Asking(terms, start["run"], start["noise"], silos, folder, diary, one_owner)
     asking.blamed = asking.blamed if blamed is None else blamed
     together = _together(terms, servers, asking)
-    coordination = opened(terms, folder, start, asking, together)
+    coordination = open_run(terms, folder, start, asking, together)
     silos.expect(coordination.course.channel.place.size(coordination.course.contribution_size))
-    privacy = terms.made_privacy()
+    privacy = terms.make_privacy()
     epsilon = epsilon_so_far(coordination.rounds, privacy, terms.rounds)
     with progress.rounds(terms.consortium, terms.rounds) as on_round:
 
@@ -108,17 +106,17 @@ def conduct(
     scores = before.get("scores")
     if terms.metrics and not before:
         scores = _scores(coordination, diary)
-    done = Conducted(coordination, promised(coordination), finished, scores)
+    done = Conducted(coordination, promise(coordination), finished, scores)
     _write(done, folder)
     write_status(
         coordination, epsilon(coordination.course.channel.ledger.before(terms.rounds)), over=True
     )
-    promise = done.guarantee.to_json()
-    diary.write(GuaranteeGiven(promise["epsilon"], promise["delta"], promise["in_words"]))
+    given = done.guarantee.to_json()
+    diary.write(GuaranteeGiven(given["epsilon"], given["delta"], given["in_words"]))
     return done
 
 
-def begun(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
+def begin(terms: Terms, folder: Path, key: int | None = None) -> dict[str, Any]:
     """What stays the same in a run; made once, and found again after a crash.
 
     `key` is the run's, if it has one already (see `Randomness`).
@@ -151,12 +149,10 @@ def _together(terms: Terms, servers: Secure | None, asking: Asking) -> SharedJob
     if servers is None:
         return None
     terms.plan().but(curator=servers).check(terms.federation())
-    from tacit.deploy.servers import SharedJobs  # needs tacit[secure]
-
     return SharedJobs(servers, asking)
 
 
-def opened(
+def open_run(
     terms: Terms,
     folder: Path,
     start: dict[str, Any],
@@ -164,7 +160,7 @@ def opened(
     together: SharedJobs | None = None,
 ) -> Coordination:
     """The run in this folder, as it was left."""
-    privacy, federation = terms.made_privacy(), terms.federation()
+    privacy, federation = terms.make_privacy(), terms.federation()
     randomness = Randomness(terms.seed, start["key"])
     model = model_of(terms.model, federation, randomness.key("model", 0))
     given = privacy and dataclasses.replace(privacy, epsilon=None, noise=start["noise"])
@@ -179,14 +175,14 @@ def opened(
     return made
 
 
-def promised(coordination: Coordination) -> Guarantee:
-    """Read off the coordinator's ledger."""
+def promise(coordination: Coordination) -> Guarantee:
+    """The guarantee, read off the coordinator's ledger."""
     terms, channel = coordination.asking.terms, coordination.course.channel
     federation, method = coordination.federation, coordination.course.method
     return guarantee(
         channel.ledger.releases(),
         channel=method.channel,
-        privacy=terms.made_privacy(),
+        privacy=terms.make_privacy(),
         tasks=len(federation),
         sampler=channel.sampler,
         clip=channel.clip,
@@ -197,14 +193,14 @@ def promised(coordination: Coordination) -> Guarantee:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    """What this run left when it was over before: it is neither handed out nor released again."""
+    """The result, if the run was over before; it is neither handed out nor released again."""
     path = folder / RESULT
     return read_json(path, {"finished": list}, REMEDY) if path.exists() else {}
 
 
 def _scores(coordination: Coordination, diary: Diary) -> dict[str, float] | None:
     try:
-        return coordination.measured()
+        return coordination.measure()
     except BudgetSpent as reason:
         diary.write(ScoresWithheld(str(reason)))
         return None
@@ -221,7 +217,7 @@ def _write(done: Conducted, folder: Path) -> None:
 def write_status(coordination: Coordination, epsilon: float | None, *, over: bool = False) -> None:
     """For `tacit coordinator status`, which reads this file and disturbs nobody."""
     asking = coordination.asking
-    privacy = asking.terms.made_privacy()
+    privacy = asking.terms.make_privacy()
     status = {
         "consortium": asking.terms.consortium,
         "round": coordination.rounds.board.round,
@@ -238,6 +234,6 @@ def write_status(coordination: Coordination, epsilon: float | None, *, over: boo
 
 
 def _meaning(coordination: Coordination, privacy: Privacy) -> str:
-    """Without this an ε says nothing."""
+    """What ε is about: without that it says nothing."""
     delta = privacy.delta_for(len(coordination.federation))
     return f"{privacy.neighbours}, δ={delta:g}, {coordination.course.channel.sampler}"

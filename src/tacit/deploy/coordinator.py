@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,11 +24,13 @@ from tacit.deploy.diary import Diary
 from tacit.deploy.events import RoundFailed, SiloDeclined, SiloExcluded, SiloSilent
 from tacit.deploy.guard import SLACK
 from tacit.deploy.messages import Broken, Kind, Reply, Request, same_shape
-from tacit.deploy.scores import released_scores
+from tacit.deploy.scores import release_scores
+from tacit.deploy.servers import RoundLost, SharedJobs
 from tacit.deploy.terms import Terms
 from tacit.deploy.work import SCORES
 from tacit.engine.course import Course
 from tacit.engine.exchange import Exchange, acceptable
+from tacit.engine.on_shares import OnShares, about
 from tacit.engine.rounds import Billboard, Draw, Rounds, Sent, Strategy
 from tacit.engine.store import Store
 from tacit.errors import TacitError
@@ -36,10 +38,8 @@ from tacit.files import read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, FedMTL
 from tacit.privacy.channel import BudgetSpent
 from tacit.privacy.curator import Curated
+from tacit.secure.jobs.summing import Spoiled
 from tacit.words import shortened
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import SharedJobs
 
 COHORT = "cohort.json"
 LOST_COHORT = (
@@ -56,7 +56,7 @@ class Silos(Protocol):
         ...
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
-        """What those answer that do so in time; who does not is left out."""
+        """Replies that came in time, by task; a silo that sent none is missing."""
         ...
 
 
@@ -117,7 +117,7 @@ class Asking:
         return used
 
     def exclude(self, name: str, why: str) -> None:
-        """`why` is in our own words; names of tensors in it are cut, and not more."""
+        """Ask this silo no more; of `why`, only names of tensors are its own words."""
         self.excluded[name] = why = shortened(why)
         self.diary.write(SiloExcluded(name, why))
 
@@ -201,7 +201,7 @@ class AskedSilos:
             yield reply.tensors["sent"].unsqueeze(0) * (task in cohort)
 
     def make_ready(self, board: Board, cohort: list[int], together: SharedJobs) -> None:
-        """Have the cohort train, for servers on shares; all who were asked share, if only zeros."""
+        """Let the cohort train, for servers on shares; silos outside it will share zeros."""
         asked = self.request(board)
         replies = self._ask_cohort("train", cohort, board.round, {}, tensors=board.tensors, **asked)
         together.begin(replies, board.round)
@@ -231,7 +231,7 @@ class AskedSilos:
         )
 
     def _unsummable(self, vector: Tensor) -> str:
-        """An honest silo clips: what is longer was meant to be, even if it could be shortened."""
+        """Why this cannot be summed; an honest silo clips, so nothing is shortened here."""
         length = float(torch.linalg.vector_norm(vector.double()))
         if self._course.channel.release is not None and length > 1 + SLACK:
             return "is longer than the clip"
@@ -251,9 +251,6 @@ class SummedOnShares(Billboard):
         self._diary = asked.asking.diary
 
     def round(self, board: Board, draw: Draw) -> Board:
-        from tacit.deploy.servers import RoundLost  # needs tacit[secure]
-        from tacit.secure.jobs.summing import Spoiled
-
         try:
             return super().round(board, draw)
         except (RoundLost, Spoiled) as lost:
@@ -275,11 +272,8 @@ class MixedOnShares(Exchange):
     def round(self, board: Board, draw: Draw) -> Board:
         course, after = self.course, dataclasses.replace(board, round=board.round + 1)
         self._silos.make_ready(board, draw(board.round).tolist(), self._together)
-        if len(self._together.ready) < 2:  # there is nobody to hear of
+        if len(self._together.ready) < 2:  # nobody to mix with
             return after
-        from tacit.deploy.servers import RoundLost
-        from tacit.engine.on_shares import OnShares  # needs tacit[secure]
-
         assert isinstance(self.method, FedMTL)
         settings, length = self._together.settings, course.contribution_size
         try:
@@ -291,8 +285,6 @@ class MixedOnShares(Exchange):
 
     @property
     def curated(self) -> Curated | None:
-        from tacit.engine.on_shares import about
-
         return about(self._together.settings)
 
 
@@ -336,19 +328,19 @@ class Coordination:
                     raise ValueError(f"its tasks are {known['tasks']}")
             if known["round"] == round:
                 return tasks
-        cohort = self.rounds.drawn(round)
+        cohort = self.rounds.draw(round)
         replace(path, json.dumps({"round": round, "tasks": cohort.tolist()}).encode())
         return cohort
 
     def finish(self, have: set[int]) -> set[int]:
-        """Give everybody the last billboard but those who have it; returns who has it then."""
+        """Give the last billboard to all silos that lack it; returns all that have it."""
         board, tasks = self.rounds.board, [k for k in range(len(self.federation)) if k not in have]
         asked = self.silos.request(board)
         return have | set(
             self.asking.ask("finish", tasks, board.round, {}, tensors=board.tensors, **asked)
         )
 
-    def measured(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """The mean score and loss of all silos: a release like any other, after the last."""
         round, channel = self.course.length, self.course.channel
         if channel.release is None:
@@ -363,4 +355,4 @@ class Coordination:
         for vector in self.silos.scores(self.rounds.board, cohort, round):
             collection.add_bounded(vector)
         mean = collection.publishable(SCORES)
-        return released_scores(self.federation, mean, once.noise_at(round))
+        return release_scores(self.federation, mean, once.noise_at(round))

@@ -67,7 +67,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Contributed(Event, kind="contributed"):
-    """A round was trained for; outside its cohort nothing of that left."""
+    """This silo trained for a round; outside the cohort nothing of that left it."""
 
     round: int
     takes_part: bool

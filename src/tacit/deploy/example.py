@@ -111,7 +111,7 @@ def _column(table: Table, column: Column) -> str:
 
 
 def _range(values: np.ndarray) -> str:
-    """From the least to the most, with two digits: no silo's own extremes, and no wider by much."""
+    """Least and largest value, rounded outwards to two digits: they are no silo's own extremes."""
     low, high = (
         float(Context(prec=2, rounding=outward).create_decimal(repr(float(end))))
         for outward, end in ((ROUND_FLOOR, np.nanmin(values)), (ROUND_CEILING, np.nanmax(values)))

@@ -25,8 +25,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tacit.errors import TacitError
 from tacit.files import make_folder, replace
-from tacit.secure.jobs.job import COORDINATOR
-from tacit.secure.net.certificates import authority_of, check_name, issue, write_secret
+from tacit.secure.jobs.job import COORDINATOR, check_name
+from tacit.secure.net.certificates import authority_of, issue, write_secret
 
 HERE = ("localhost", "127.0.0.1")
 """Where the coordinator can always be reached from its own machine."""

@@ -41,7 +41,7 @@ UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, safetensors.Safet
 
 
 class Unreadable(TacitError):
-    """A message that is not one."""
+    """Bytes that are no message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ def _unpack(kind: type[Any], content: bytes) -> Any:
 
 
 def _beyond(value: Any) -> bool:
-    """Whether it is a number that nobody can compute with."""
+    """Whether it is a number that is not finite, or has too many bits."""
     if isinstance(value, int):
         return value.bit_length() > WIDEST
     return isinstance(value, float) and not math.isfinite(value)
@@ -148,7 +148,7 @@ def _no_constant(text: str) -> float:
 
 
 def padding(size: int) -> Tensor:
-    """Random numbers, at most one long, in place of a contribution: a reply as long as any other.
+    """Random numbers in place of a contribution, so that the reply is as large as any other.
 
     Zeros would not do: Flower sends parts of a message that are alike only once.
     """

@@ -46,7 +46,7 @@ def keep_personal(
     work: Work, own: Own, mode: Personalise, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Fine-tune and choose on this silo's rows, keep the model, and say how good it is."""
-    trained = work.reopened()
+    trained = work.reopen()
     if trained is None:
         raise TacitError("this silo has seen no billboard yet: take part in a run first")
     task, part = torch.tensor([work.task]), trained.test_part
@@ -124,7 +124,7 @@ def _describe_promise(work: Work, trained: Tasks) -> Guarantee:
     promise = guarantee(
         channel.ledger.releases(),
         channel=method.channel,
-        privacy=work.terms.made_privacy(),
+        privacy=work.terms.make_privacy(),
         tasks=len(federation),
         sampler=channel.sampler,
         clip=channel.clip,

@@ -26,9 +26,9 @@ def _worst(federation: Federation) -> tuple[str, Tensor]:
     return name, torch.tensor([1.0 if higher else WORST_LOSS, WORST_LOSS])
 
 
-def bounded_scores(work: Work) -> Tensor:
+def bound_scores(work: Work) -> Tensor:
     """Score and loss of this silo's own model as a vector of length at most one."""
-    tasks = work.reopened()
+    tasks = work.reopen()
     if tasks is None:
         raise TacitError("this silo has no model yet")
     part: Part = "test" if len(tasks.federation.test.y) else "validation"
@@ -38,7 +38,7 @@ def bounded_scores(work: Work) -> Tensor:
     return (torch.nan_to_num(pair, nan=1.0).clamp(0.0, 1.0) / math.sqrt(SCORES)).float()
 
 
-def released_scores(federation: Federation, mean: Tensor, noise: float) -> dict[str, float]:
+def release_scores(federation: Federation, mean: Tensor, noise: float) -> dict[str, float]:
     """Means over silos in their own units, with the standard deviation of the noise on them."""
     name, worst = _worst(federation)
     unit = worst * math.sqrt(SCORES)

@@ -94,7 +94,7 @@ def read_job(described: Mapping[str, Any] | None) -> Job:
 
 def allowed_by(terms: Terms, runs: int) -> Allowed:
     """What servers that have these terms do for their coordinator, and nothing else."""
-    settings, method = terms.made_curator(), terms.made_method()
+    settings, method = terms.make_curator(), terms.make_method()
     if settings is None:
         raise TacitError("these terms agree on no servers: add [curator], or leave the file out")
     everybody, agreement = frozenset(terms.silos), terms.digest
@@ -157,8 +157,7 @@ class SharedJobs:
 
     def _try_job(self, job: Job, round: int) -> Outcome:
         """Try the same job, which nobody pays for again, until a party is known to be gone."""
-        remote = self.settings.remote()
-        assert isinstance(remote, Remote)
+        remote = Remote.of(self.settings)
         ask = functools.partial(self._ask, job, round)
         away, pauses = 0, iter(self.pauses)
         while True:
@@ -245,7 +244,7 @@ class SiloSum:
     def grid(self, noise: float) -> Grid:
         return Grid.of(self.silos, self.servers, noise)
 
-    def sealed(
+    def seal(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> SealedSum:
         made = lambda clients: sum_job(self.silos, self.servers, clients, size, noise)[0]  # noqa: E731

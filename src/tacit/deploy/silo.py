@@ -11,7 +11,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,14 +28,13 @@ from tacit.deploy.events import (
 )
 from tacit.deploy.guard import Refused, check_terms
 from tacit.deploy.messages import Reply, Request
-from tacit.deploy.scores import bounded_scores
+from tacit.deploy.scores import bound_scores
+from tacit.deploy.servers import ToServers
+from tacit.deploy.shares import Handed, hand_in
 from tacit.deploy.terms import Own, Terms
 from tacit.deploy.work import Work
 from tacit.errors import TacitError
 from tacit.files import make_folder
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import ToServers
 
 FAILED = "the silo could not do it; its own log says why"
 
@@ -61,10 +60,7 @@ class Silo:
         make_folder(folder)
         self.diary = Diary(folder, also)
         self._works: dict[str, Work] = {}
-        if servers is not None:
-            from tacit.deploy.shares import Handed  # needs tacit[secure]
-
-            self._handed = Handed(folder)
+        self._handed = Handed(folder)
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked if it was agreed; never raises."""
@@ -84,7 +80,7 @@ class Silo:
             return Reply(nonce=request.nonce, state="failed", reason=FAILED)
 
     def _note(self, event: Event) -> None:
-        """Where nothing leaves, a log that cannot be written changes nothing."""
+        """Write an event where nothing leaves; a log that cannot be written is no error then."""
         with contextlib.suppress(TacitError):
             self.diary.write(event)
 
@@ -113,11 +109,11 @@ class Silo:
             return None
         place = places[-1].parent.parent
         if place.name not in self._works:
-            return self._open_work(place, Work.started(place, self.terms))
+            return self._open_work(place, Work.read_start(place, self.terms))
         return self._works[place.name]
 
     def _begin_run(self, place: Path, request: Request) -> Work:
-        """A run that is refused as a whole has not begun: it takes no other's place."""
+        """Begin a run; one that is refused as a whole does not count as begun."""
         new = not place.exists()
         start = Work.begin(place, request, self.terms)
         try:
@@ -152,8 +148,6 @@ class Silo:
     def _share(self, work: Work, request: Request) -> Reply:
         if self.terms.curator is None or self._servers is None:
             raise Refused("shares were asked for, but this silo knows no servers")
-        from tacit.deploy.shares import hand_in  # needs tacit[secure]
-
         numbers = hand_in(work, request, self._servers, self._handed)
         servers = self._servers.settings.servers
         self.diary.write(SharesHanded(request.round, numbers, servers, work.spent_so_far))
@@ -172,6 +166,6 @@ class Silo:
     def _measure(self, work: Work, request: Request) -> Reply:
         if not work.finished:
             raise Refused("scores were asked for before the run was over")
-        scores = work.measured(bounded_scores(work), takes_part=request.takes_part)
+        scores = work.measure(bound_scores(work), takes_part=request.takes_part)
         self.diary.write(ScoresSent(request.takes_part, work.spent))
         return Reply(nonce=request.nonce, tensors={"sent": scores})

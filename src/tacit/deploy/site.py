@@ -16,7 +16,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -24,6 +24,7 @@ from tacit.deploy.agreement import Agreement
 from tacit.deploy.diary import read_diary
 from tacit.deploy.events import ModelKept
 from tacit.deploy.personal import MODEL, keep_personal
+from tacit.deploy.servers import ToServers
 from tacit.deploy.silo import Silo
 from tacit.deploy.table import own_rows
 from tacit.deploy.terms import Terms
@@ -32,9 +33,7 @@ from tacit.errors import TacitError
 from tacit.experiment.toml import Section, read, sentence
 from tacit.files import hold, replace
 from tacit.local.recipes import Personalise
-
-if TYPE_CHECKING:
-    from tacit.deploy.servers import ToServers
+from tacit.report.silo import write_page
 
 SETTINGS, AGREED = "silo.toml", "consortium.toml"
 
@@ -111,16 +110,14 @@ class Site:
                 f"these terms agree on servers that work on shares: say where they are, in "
                 f"[servers] of {self.folder / SETTINGS}"
             )
-        from tacit.deploy.servers import ToServers  # needs tacit[secure]
-
         where = self.settings.servers.model_dump()
-        settings = self.terms.made_curator(**where)
+        settings = self.terms.make_curator(**where)
         assert settings is not None
         return ToServers(settings, self.settings.name)
 
     @property
     def unsettled(self) -> bool:
-        """Whether a run is over whose billboard was not made a model of yet."""
+        """Whether a run is over from whose billboard no model was made yet."""
         work, made = self.silo.latest(), self.folder / MODEL / "about.json"
         if work is None or not work.finished:
             return False
@@ -128,8 +125,6 @@ class Site:
 
     def personalise(self, progress: Progress = silent) -> dict[str, Any]:
         """Make and keep the personal model, from the last billboard that this silo saw."""
-        from tacit.report.silo import write_page  # it draws, which is slow to import
-
         with hold(self.folder):
             work = self.silo.latest()
             if work is None:

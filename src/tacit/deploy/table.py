@@ -69,7 +69,7 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
     y = _targets(terms, labels, table)
     parts = _parts(terms, silo, table.rows)
     train = parts["train"]
-    common = isinstance(terms.made_method(), Mixed)
+    common = isinstance(terms.make_method(), Mixed)
     preprocessing = _preprocessing(x[train.rows], terms.data, common)
     mode: TargetScaling = "none"
     if terms.kind == "regression":

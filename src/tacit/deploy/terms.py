@@ -26,7 +26,7 @@ from tacit.errors import TacitError
 from tacit.experiment.plan import Plan, in_files
 from tacit.experiment.start import method_of, model_name, name_of, sampler_of
 from tacit.experiment.toml import make_method
-from tacit.methods import ExchangeMethod, Method, OnBillboard, Server
+from tacit.methods import ExchangeMethod, Method, OnBillboard, Publishing
 from tacit.privacy import Privacy, Sampler
 from tacit.secure.settings import Secure
 
@@ -60,7 +60,7 @@ class Terms:
     rounds: int
     cohort: float | int = 1.0
     privacy: Mapping[str, Any] | None = None
-    server: Mapping[str, Any] | None = None
+    publishing: Mapping[str, Any] | None = None
     curator: Mapping[str, Any] | None = None
     """How many servers, and on what trust; where they are is each party's own knowledge."""
     retries: int = 0
@@ -104,30 +104,30 @@ class Terms:
         """The run that was agreed on."""
         agreed = {name: getattr(self, name) for name in in_files(agreed=True)}
         return Plan(
-            method=self.made_method(),
-            privacy=self.made_privacy(),
-            server=self.made_server(),
-            curator=self.made_curator(),
+            method=self.make_method(),
+            privacy=self.make_privacy(),
+            publishing=self.make_publishing(),
+            curator=self.make_curator(),
             personalise="none",
             **agreed,
         )
 
-    def made_method(self) -> Method:
+    def make_method(self) -> Method:
         settings = dict(self.method)
         return make_method(settings.pop("name"), settings)
 
-    def made_privacy(self) -> Privacy | None:
+    def make_privacy(self) -> Privacy | None:
         return None if self.privacy is None else Privacy(**self.privacy)
 
-    def made_server(self) -> Server | None:
-        return None if self.server is None else Server(**self.server)
+    def make_publishing(self) -> Publishing | None:
+        return None if self.publishing is None else Publishing(**self.publishing)
 
-    def made_curator(self, **where: Any) -> Secure | None:
+    def make_curator(self, **where: Any) -> Secure | None:
         """`where` says where the servers are."""
         return None if self.curator is None else Secure(**self.curator, **where)
 
     def sampler(self) -> Sampler:
-        if not isinstance(self.made_method(), OnBillboard | ExchangeMethod):
+        if not isinstance(self.make_method(), OnBillboard | ExchangeMethod):
             raise TacitError(
                 f"nothing leaves a silo with method {self.method['name']!r}, so there is nothing "
                 "to run together: choose another (tacit methods)"
@@ -156,7 +156,7 @@ class Terms:
         return Rows(torch.cat([x for x, _ in given]), torch.cat([y for _, y in given]), offsets)
 
     def _no_targets(self) -> Tensor:
-        """None of the right type and shape."""
+        """Zero targets, of the right type and shape."""
         if self.kind == "segmentation":
             heads = 1 if self.heads is None else len(self.heads["names"])
             return torch.zeros(0, heads, *self.input_shape[-2:], dtype=torch.int8)
@@ -184,8 +184,8 @@ class Terms:
 
 
 def agreed_noise(terms: Terms) -> float:
-    """The noise multiplier of a release of weight one that keeps what was agreed; 0 without any."""
-    method, privacy, tasks = terms.made_method(), terms.made_privacy(), len(terms.silos)
+    """The noise multiplier of a release of weight one that keeps what was agreed; else 0."""
+    method, privacy, tasks = terms.make_method(), terms.make_privacy(), len(terms.silos)
     if privacy is None or not isinstance(method, OnBillboard):
         return 0.0
     moments, weights = method.moments, method.weights(terms.rounds, tasks)
@@ -228,13 +228,13 @@ def agreed_of(plan: Plan) -> dict[str, Any]:
         "model": model_name(plan.model) or "",
         "method": {"name": name_of(method), **_fractions(method)},
         "privacy": None if plan.privacy is None else _fractions(plan.privacy),
-        "server": None if plan.server is None else _fractions(plan.server),
+        "publishing": None if plan.publishing is None else _fractions(plan.publishing),
         "curator": None if curator is None else {name: getattr(curator, name) for name in SERVERS},
     }
 
 
 def _fractions(settings: Any) -> dict[str, Any]:
-    """All settings; 1 becomes 1.0 where a fraction may be, or two who agree would differ."""
+    """All settings; 1 becomes 1.0 where a fraction may be, so that digests are the same."""
     kinds = annotations_of(type(settings))
     return {
         name: float(value) if type(value) is int and fits(kinds[name], 0.5) else value
@@ -277,7 +277,7 @@ def _relation(plain: Mapping[str, Any]) -> Relation:
 
 
 def _repeated(scale: TargetScale | None, count: int) -> TargetScale | None:
-    """A silo's own scale at its place among all tasks, and everywhere: nobody reads the others."""
+    """A silo's own scale, repeated for all tasks; only its own place is read."""
     if scale is None:
         return None
     return TargetScale(scale.shift.expand(count), scale.scale.expand(count))

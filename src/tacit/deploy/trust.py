@@ -14,7 +14,7 @@ UNKNOWN = {
 
 def what_leaves(terms: Terms) -> list[str]:
     """One sentence each, from the terms alone."""
-    method, privacy = terms.made_method(), terms.made_privacy()
+    method, privacy = terms.make_method(), terms.make_privacy()
     lines = [f"up to {terms.rounds} rounds of {method.called} on a {terms.model} model"]
     if isinstance(method, ExchangeMethod):
         seen = "servers see shares only" if terms.curator else "the coordinator sees every model"

@@ -84,7 +84,7 @@ class Work:
         budget: float | None,
     ) -> None:
         self.terms, self.task, self.folder = terms, task, folder
-        method, self.privacy = terms.made_method(), terms.made_privacy()
+        method, self.privacy = terms.make_method(), terms.make_privacy()
         self._chosen = torch.tensor([task])
         federation = terms.federation({task: own})
         randomness = Randomness(terms.seed, start["key"])
@@ -97,9 +97,9 @@ class Work:
         tasks = simulation_of(plan, federation, model, sampler, randomness, CPU, folder, kind)
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
-        self._account = self._opened_account(others, budget)
+        self._account = self._open_account(others, budget)
 
-    def _opened_account(
+    def _open_account(
         self, others: Callable[[], list[Path]], budget: float | None
     ) -> Account | None:
         channel, privacy = self.channel, self.privacy
@@ -133,7 +133,7 @@ class Work:
         return known
 
     @staticmethod
-    def started(folder: Path, terms: Terms) -> dict[str, Any]:
+    def read_start(folder: Path, terms: Terms) -> dict[str, Any]:
         """What `begin` kept."""
         known = read_json(folder / RUN, BEGUN, REMEDY)
         if known["terms"] != terms.digest:
@@ -151,7 +151,7 @@ class Work:
 
     @property
     def last(self) -> Last:
-        """Raises an error if an answer was given that is not in there."""
+        """The last saved step; raises an error if a later one was answered from."""
         journal, found = self.tasks.store.journal, self.tasks.store.reopen()
         if found is None:
             last = Last(-1, "nothing", "", 0, [], 0, {})
@@ -181,9 +181,10 @@ class Work:
         return int(last) if last.isdigit() else 0
 
     def remember_answer(self) -> None:
-        """Before anything of the last step leaves: no other answer is ever given in its place.
+        """Note, before anything of it leaves, that the last step was answered from.
 
-        A loss of power may take this line away. It is needed only where the journal is lost, too.
+        No other answer is ever given in its place. A loss of power may take this line away; it is
+        needed only where the journal is lost, too.
         """
         steps = (saved_notes(self.folder / CHECKPOINT) or {}).get("steps", 0)
         if steps > self._answered:
@@ -192,8 +193,9 @@ class Work:
     def train(self, request: Request) -> tuple[Tensor, int, bool]:
         """What leaves the silo, how many rows it trained on, and whether it is a repetition.
 
-        What leaves is the contribution, or, outside the cohort, random numbers of its size. A round
-        is answered in one way only: a request that says the other has another name, and is refused.
+        What leaves is the contribution, or, outside the cohort, random numbers of its size. Whether
+        the silo is in the cohort is part of a request's name, so that a second request cannot say
+        otherwise.
         """
         board, asked, last = self._board(request), _name(request), self.last
         guard.check_spread(self.terms, self.channel, request)
@@ -218,8 +220,8 @@ class Work:
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
         public = self._public(request, board)
-        _, states, sent = next(self.tasks.trained(board, public, self._chosen))
-        vector = self._bounded(sent, clip) if not self.exchanges else sent[0]
+        _, states, sent = next(self.tasks.train(board, public, self._chosen))
+        vector = self._bound(sent, clip) if not self.exchanges else sent[0]
         size = self.course.size_at(request.round)
         size = size if self.exchanges else channel.place.size(size)
         guard.check_leaving(vector, size, bounded=self._account is not None)
@@ -252,7 +254,7 @@ class Work:
         assert isinstance(tasks, AnsweredTasks)
         own = tasks.store.take(self._chosen, tasks.method.state(tasks.model, board))
         public = self._public(request, board)
-        states = tasks.received(public, self._chosen, own, answer.unsqueeze(0))
+        states = tasks.receive(public, self._chosen, own, answer.unsqueeze(0))
         self._save(request, "received", last.asked, states, last.tensors["sent"], last)
 
     def finish(self, request: Request) -> bool:
@@ -266,13 +268,13 @@ class Work:
             self._account.close(request.round)
         states: State | None = None
         if self.tasks.method.settles:
-            public = self._public(request, self.course.server.shown(board))
+            public = self._public(request, self.course.publishing.shown(board))
             _, states = next(self.tasks.settled(public, self._chosen))
         sent = last.tensors.get("sent")
         self._save(request, "finished", _name(request), states, sent, last)
         return False
 
-    def measured(self, scores: Tensor, *, takes_part: bool) -> Tensor:
+    def measure(self, scores: Tensor, *, takes_part: bool) -> Tensor:
         """Bounded scores on their way out, or random numbers; the release after the last round."""
         if self._account is None:
             raise Refused("scores leave a silo with noise only, and nothing here is private")
@@ -283,14 +285,14 @@ class Work:
         return scores if takes_part else padding(SCORES)
 
     def pay_again(self, round: int) -> None:
-        """For one more sum of this round, over the same cohort: of that nothing is secret then."""
+        """Pay for one more sum of this round; its cohort is the same, so sampling hides nothing."""
         release = self.channel.release_at(round)
         if self._account is not None and release is not None:
             once_more = dataclasses.replace(release, sampler=Everyone())
             self._account.pay_more(once_more, self.terms.retries)
 
     def keep_handed(self, job: str) -> None:
-        """Remember, where the round is, that this job is about to get something of it."""
+        """Note beside the round's state that its vector is about to be handed to this job."""
         found, last = self.tasks.store.reopen(), self.last
         if found is not None and job not in last.handed:
             board, notes = found
@@ -320,7 +322,7 @@ class Work:
         """When the last step was saved, in seconds since 1970."""
         return (self.folder / CHECKPOINT / JOURNAL).stat().st_mtime
 
-    def reopened(self) -> Tasks | None:
+    def reopen(self) -> Tasks | None:
         """The silo's task with the last billboard that it saw; None before the first."""
         last = self.last
         if last.round < 0:
@@ -333,7 +335,7 @@ class Work:
         self.tasks.read(Board(public, last.round))
         return self.tasks
 
-    def _bounded(self, sent: Tensor, clip: float) -> Tensor:
+    def _bound(self, sent: Tensor, clip: float) -> Tensor:
         """The vector of length at most one that is summed."""
         self.channel.clip = clip
         bounded = Bounded.of(sent, clip, self.channel.moments)
@@ -359,7 +361,7 @@ class Work:
         sent: Tensor | None,
         last: Last,
     ) -> None:
-        """After the `last` step, which is not read once more."""
+        """Save a step; `last` is the one before it, which is not read again."""
         store, board = self.tasks.store, self._kept_board(request)
         if states is None:
             store.put_back(self._chosen)

@@ -101,13 +101,14 @@ class Blend:
             torch.where(one.holders >= 0, one.holders + before[k].to(one.holders), -1)
             for k, one in enumerate(some)
         ]
+        each = {name: torch.cat([getattr(one, name) for one in some]) for name in PER_TASK}
         return Blend(
-            some[0].kind,
-            place,
-            *(torch.cat([getattr(one, name) for one in some]) for name in PER_TASK),
-            Forests.joined([one.trees for one in some]),
-            Forests.joined([one.on_shared for one in some]),
-            torch.cat(holders),
+            kind=some[0].kind,
+            place=place,
+            trees=Forests.joined([one.trees for one in some]),
+            on_shared=Forests.joined([one.on_shared for one in some]),
+            holders=torch.cat(holders),
+            **each,
         )
 
     def trimmed(self) -> Blend:
@@ -148,8 +149,14 @@ class Blend:
             bool((holders[:, k] >= len(one)).any()) for k, one in enumerate(forests)
         ):
             raise ValueError("a task combines what is not there")
-        parts = (found[name] for name in PER_TASK)
-        return Blend(kind, found["place"], *parts, *forests, holders)
+        return Blend(
+            kind=kind,
+            place=found["place"],
+            trees=forests[0],
+            on_shared=forests[1],
+            holders=holders,
+            **{name: found[name] for name in PER_TASK},
+        )
 
     @property
     def shares(self) -> dict[str, float]:

@@ -22,9 +22,8 @@ from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
 from tacit.local.together import Together, fixed
 from tacit.methods.base import Board, Method, RelatedMethod, State
-from tacit.methods.server import Server
+from tacit.methods.publishing import Publishing
 from tacit.privacy.channel import Channel
-from tacit.randomness import Randomness
 
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer; one that
@@ -45,14 +44,13 @@ class Course:
         model: FlatModel,
         channel: Channel,
         rounds: int,
-        randomness: Randomness,
-        device: torch.device,
-        server: Server,
+        publishing: Publishing,
         *,
         trace: bool = True,
     ) -> None:
         self.method, self.model, self.channel, self.length = method, model, channel, rounds
-        self.randomness, self.device, self.server = randomness, device, server
+        self.randomness, self.publishing = channel.randomness, publishing
+        self.device = device = model.start.device
         self.names, self.heads = federation.names, federation.heads
         self.votes = votes = Votes.of(method, federation)
         relation = channel.relation
@@ -60,7 +58,7 @@ class Course:
         if relation is not None:
             self.places = relation.places
         self.holds, self.per_holder = heads_of(federation, method, model, device)
-        start = server.start(first_board(method, model, relation))
+        start = publishing.start(first_board(method, model, relation))
         self.start = Board(start | votes.blank(model.start))
         self.activations = activations(model, federation, method, device)
         left = votes.rounds_after(rounds)

@@ -54,14 +54,14 @@ class AnsweredTasks(Tasks):
         self._attendance = attendance or Attendance()
         self._since = self._attendance.since(federation).to(self.device)
         self._trained: list[tuple[Tensor, State]] = []
-        self._receivers = Together(self._received, trace=False, single=True)
+        self._receivers = Together(self._receive, trace=False, single=True)
         self._rehearse()
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """Have those of the cohort train that have joined; nobody hears of those that are lost."""
         self._trained = []
         cohort = cohort[self._since[cohort] <= board.round]
-        for chunk, states, sent in self.trained(board, self.course.public(board), cohort):
+        for chunk, states, sent in self.train(board, self.course.public(board), cohort):
             mine, sent = chunk.tasks, sent[: len(chunk.tasks)]
             self._trained.append((mine, states))
             if self._attendance.lost:
@@ -79,7 +79,7 @@ class AnsweredTasks(Tasks):
                 vectors = torch.stack(sent) if len(sent) > 1 else sent[0].unsqueeze(0)
                 whole = len(there) == len(mine)
                 own = states if whole else {name: v[there] for name, v in states.items()}
-                new = self.received(public, mine[there], own, vectors)
+                new = self.receive(public, mine[there], own, vectors)
                 states = (
                     new
                     if whole
@@ -90,11 +90,11 @@ class AnsweredTasks(Tasks):
             self.store.put(mine, states)
         self._trained = []
 
-    def received(self, public: Public, tasks: Tensor, states: State, answers: Tensor) -> State:
+    def receive(self, public: Public, tasks: Tensor, states: State, answers: Tensor) -> State:
         """What these tasks make of their answers [tasks, copies, length]."""
-        return self._receivers(public, (states, answers, self._judged(tasks)))
+        return self._receivers(public, (states, answers, self._rows_to_judge(tasks)))
 
-    def _judged(self, tasks: Tensor) -> Batches:
+    def _rows_to_judge(self, tasks: Tensor) -> Batches:
         """All validation rows of these tasks as one batch, if clients judge with them."""
         if self.method.judges:
             rows = self.federation.validation
@@ -102,7 +102,7 @@ class AnsweredTasks(Tasks):
         none = torch.zeros(len(tasks), 0, device=self.device)
         return Batches(none, none, none)
 
-    def _received(self, public: Public, own: tuple[State, Tensor, Batches]) -> State:
+    def _receive(self, public: Public, own: tuple[State, Tensor, Batches]) -> State:
         state, vectors, rows = own
         return self.method.receive(self.model, Board(*public), state, vectors, rows)
 
@@ -114,7 +114,7 @@ class AnsweredTasks(Tasks):
         blank = model.start.new_zeros(len(few), self.method.copies, course.contribution_size)
         fresh = self.method.state(model, course.start)
         states = {name: value.expand(len(few), *value.shape) for name, value in fresh.items()}
-        self.received(course.public(course.start), few, states, blank)
+        self.receive(course.public(course.start), few, states, blank)
 
 
 class Exchange(Strategy):

@@ -23,7 +23,7 @@ from tacit.files import reading
 from tacit.local.threads import threads_for
 from tacit.local.together import fixed
 from tacit.methods.base import LARGEST, BillboardMethod, Board, OnBillboard
-from tacit.methods.server import shortened
+from tacit.methods.publishing import shortened
 from tacit.privacy import Privacy
 from tacit.privacy.accounting import growth
 from tacit.privacy.channel import BudgetSpent, Collection
@@ -150,14 +150,14 @@ class Billboard(Strategy):
             return Board(self._publish[stage](public, mean), board.round + 1)
 
     def _next(self, stage: str, public: Public, mean: Tensor) -> dict[str, Tensor]:
-        """The next billboard: where the method would go, taken as the server's rule takes it."""
+        """The next billboard: where the method would go, taken as `Publishing` takes it."""
         course, votes, board = self.course, self.course.votes, Board(*public, stage)
         if stage in votes.stages:
             return votes.counted(board, mean)
         if course.per_holder is not None and course.sizes[stage] == course.model.size:
             mean = (mean.reshape(-1, course.model.size) * course.per_holder).reshape(-1)
         own = votes.without(board)
-        return course.server.step(own, course.method.publish(own, mean)) | votes.kept(board)
+        return course.publishing.step(own, course.method.publish(own, mean)) | votes.kept(board)
 
 
 class Rounds:
@@ -171,7 +171,7 @@ class Rounds:
         draw: Draw | None = None,
         careful: bool = False,
     ) -> None:
-        self.strategy, self.store, self._draw = strategy, store, draw or self.drawn
+        self.strategy, self.store, self._draw = strategy, store, draw or self.draw
         self.course, self._asked = strategy.course, strategy.asked
         # Without a seed, a round that is lost would have to be paid for again.
         self._careful = careful or self.course.randomness.secret
@@ -182,9 +182,9 @@ class Rounds:
     @property
     def shown(self) -> Board:
         """The billboard as tasks end with it."""
-        return self.course.server.shown(self.board)
+        return self.course.publishing.shown(self.board)
 
-    def drawn(self, round: int) -> Tensor:
+    def draw(self, round: int) -> Tensor:
         """The cohort of a round, as the sampler draws it."""
         return torch.from_numpy(self.course.channel.cohort(round)).to(self.course.device)
 

@@ -21,6 +21,7 @@ from tacit.exchange import Uploads
 from tacit.methods import FedMTL
 from tacit.privacy.curator import Curated
 from tacit.secure.jobs.job import InProcess, Servers
+from tacit.secure.net.remote import Remote
 from tacit.secure.settings import Secure
 
 
@@ -31,7 +32,7 @@ class SecureExchange(Exchange):
 
     def __init__(self, course: Course, asked: Answered, curator: Secure) -> None:
         self._settings = curator
-        self._servers: Servers = curator.remote() if curator.peers else InProcess()
+        self._servers: Servers = Remote.of(curator) if curator.peers else InProcess()
         super().__init__(course, asked)
         self.record = Hidden.blank(len(course.names), course.device)
         self.sent: dict[str, int] = {}

@@ -9,6 +9,7 @@ from tacit.engine.attendance import Attendance
 from tacit.engine.course import Course
 from tacit.engine.exchange import AnsweredTasks, Exchange
 from tacit.engine.rounds import Billboard, Rounds
+from tacit.engine.secure_exchange import SecureExchange
 from tacit.engine.store import Store
 from tacit.engine.tasks import Tasks
 from tacit.methods.base import Board
@@ -69,6 +70,4 @@ class Simulation:
 def _exchange(course: Course, asked: AnsweredTasks, curator: Secure | None) -> Exchange:
     if curator is None:
         return Exchange(course, asked)
-    from tacit.engine.secure_exchange import SecureExchange  # needs tacit[secure]
-
     return SecureExchange(course, asked, curator)

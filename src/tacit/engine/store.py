@@ -193,7 +193,7 @@ def check_unused(folder: Path, first: Path) -> None:
         raise lost(first, f"{folder} holds a run")
 
 
-def confirmed_ledger(folder: Path) -> Ledger:
+def confirm_ledger(folder: Path) -> Ledger:
     """The ledger of a run's folder, which must be all that its checkpoint was saved with."""
     ledger = Ledger.at(folder / LEDGER)
     notes = saved_notes(folder / CHECKPOINT)

@@ -54,7 +54,7 @@ class Tasks:
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """Have the cohort train; their states count once the round is settled."""
-        for chunk, states, sent in self.trained(board, self.course.public(board), cohort):
+        for chunk, states, sent in self.train(board, self.course.public(board), cohort):
             yield Sent(chunk.filled, sent, len(chunk.tasks))
             self.store.put(chunk.tasks, states)
 
@@ -84,7 +84,7 @@ class Tasks:
         score = metrics.main_score(self.federation.kind, self.federation.heads)[0]
         return {"loss": overall["loss"], score: overall[score]}
 
-    def trained(
+    def train(
         self, board: Board, public: Public, cohort: Tensor
     ) -> Iterator[tuple[Chunk, State, Tensor]]:
         """The client steps of a cohort: chunks, their tasks' states, and what is sent.
@@ -251,7 +251,7 @@ class Tasks:
     @property
     def shown(self) -> Board:
         """The billboard as tasks end with it."""
-        return self.course.server.shown(self.board)
+        return self.course.publishing.shown(self.board)
 
     def _models(self, states: State, places: Tensor) -> tuple[Tensor, Tensor]:
         board, read = self.shown, self.course.read

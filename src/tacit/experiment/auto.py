@@ -68,7 +68,7 @@ class Intended:
     """In words, for what the caller did not choose."""
 
 
-def chosen(federation: Federation, plan: Plan) -> Intended:
+def choose(federation: Federation, plan: Plan) -> Intended:
     """The method (an instance, a name, or "auto") with the rounds and the cohort it will have.
 
     A mixed model needs no rows to judge by: unless the method's models are to be kept as they are,

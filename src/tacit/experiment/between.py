@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.data.federation import ONE_OUTPUT, Federation
-from tacit.engine.store import confirmed_ledger
+from tacit.engine.store import confirm_ledger
 from tacit.errors import TacitError
 from tacit.files import make_folder
 from tacit.local.batches import Batches, all_rows
@@ -86,7 +86,7 @@ def between_tasks(
     randomness = Randomness.of(seed)
     if out is not None:
         make_folder(Path(out))
-    ledger = Ledger() if out is None else confirmed_ledger(Path(out))
+    ledger = Ledger() if out is None else confirm_ledger(Path(out))
     matrix, spread = models @ models.T, 0.0
     if privacy is not None:
         matrix, spread = release_gram(models, clip, privacy, ledger, randomness)

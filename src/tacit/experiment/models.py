@@ -3,8 +3,8 @@
 `models/` holds: `personal.safetensors` (every parameter of all tasks, stacked along the first axis
 in the order of `tasks.json`), `combined.safetensors` (what tasks combine with these: weights,
 constants, linear models, trees), `billboard.safetensors` (what is public), `scaling.safetensors`
-(how each task scales its own rows) and `about.json` (names, target, schema, method). Personal models
-belong to their tasks: in a simulation they lie in one folder, in real life they must not.
+(how each task scales its own rows) and `about.json` (names, target, schema, method). Personal
+models belong to their tasks: in a simulation they lie in one folder, in real life they must not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tacit.formula.design import FormulaSchema
 from tacit.local.flat import FlatModel
 from tacit.methods import Method
 from tacit.methods.base import Board
-from tacit.methods.server import HIDDEN
+from tacit.methods.publishing import HIDDEN
 from tacit.metrics import original_units
 from tacit.models import MODELS
 

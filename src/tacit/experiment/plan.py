@@ -9,6 +9,7 @@ in files and on the command line such a setting is text.
 
 import inspect
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from tacit.data.federation import Federation
     from tacit.engine.attendance import Attendance
     from tacit.local.flat import ModelFactory
-    from tacit.methods import Method, Server
+    from tacit.methods import Method, Publishing
     from tacit.privacy import Privacy
 
 AUTO = "auto"
+RENAMED = {"server": "publishing"}
+"""Settings that had another name; that one works for one more version."""
 Takes = TypeVar("Takes", bound=Callable[..., Any])
 
 
@@ -75,8 +78,8 @@ class Plan:
     method : "auto" chooses by public facts (`.auto`); or a name that `tacit methods` lists;
         or `tacit.PMTL(...)`, `tacit.FedMTL(...)`, `tacit.Local(...)`, …
     model : a torch module, a function `federation -> module`, or a name in `tacit.models.MODELS`
-    server : what is done with a release before it is published, such as averaging (`tacit.Server`);
-        only on the billboard
+    publishing : what is done with a release before it is published, such as averaging
+        (`tacit.Publishing`); only on the billboard
     privacy : what to promise; None publishes exact sums (no clip, no noise, no guarantee)
     curator : `tacit.Secure(...)` for servers that sum on secret shares, with noise inside, so that
         nobody sees a contribution; None for one machine that sees them all
@@ -119,12 +122,12 @@ class Plan:
     model: "nn.Module | ModelFactory | str" = setting(
         "linear", "linear (default), mlp, cnn, …", panel="Method", agreed=True
     )
-    server: "Server | None" = setting(
+    publishing: "Publishing | None" = setting(
         None,
         panel="Method",
-        place="server",
+        place="publishing",
         parts={
-            "server": (
+            "publishing": (
                 dict,
                 "What is done with a release before it is published: rule=momentum, lr=0.5, …",
             )
@@ -192,6 +195,7 @@ class Plan:
     def of(cls, **settings: Any) -> "Plan":
         """A plan with these settings, if there are such and they are of the right types."""
         known = [one.name for one in fields(cls)]
+        settings = with_new_names(settings)
         for name in settings:
             if name not in known:
                 raise TacitError(f"there is no setting {name!r}{near(name, known, len(known))}")
@@ -220,7 +224,7 @@ class Plan:
         A setting that came later than others is left out where it is the default, so that older
         runs can be resumed.
         """
-        first = ("model", "privacy", "rounds", "cohort", "seed", "personalise", "server")
+        first = ("model", "privacy", "rounds", "cohort", "seed", "personalise", "publishing")
         decisive = {one.name: one.default for one in fields(Plan) if one.metadata["decides"]}
         del decisive["method"]  # it has settings of its own
         values = {name: getattr(self, name) for name in decisive}
@@ -229,6 +233,21 @@ class Plan:
             for name, value in values.items()
             if name in first or value != decisive[name]
         }
+
+
+def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings; one that has its old name is taken, with a warning."""
+    found = dict(settings)
+    for old, new in RENAMED.items():
+        value = found.pop(old, None)
+        if value is None:
+            continue
+        if found.get(new) is not None:
+            raise TacitError(f"{old} is the old name of {new}: leave {old} out")
+        words = f"{old} is called {new} now, and by that name only from the next version on"
+        warnings.warn(words, FutureWarning, stacklevel=2)
+        found[new] = value
+    return found
 
 
 def flags() -> list[Flag]:

@@ -12,7 +12,7 @@ from tacit.data.federation import Federation
 from tacit.engine.course import Course
 from tacit.engine.rehearse import first_board
 from tacit.engine.simulate import Simulation
-from tacit.engine.store import CHECKPOINT, Store, confirmed_ledger
+from tacit.engine.store import CHECKPOINT, Store, confirm_ledger
 from tacit.engine.votes import Votes
 from tacit.errors import TacitError
 from tacit.experiment.plan import Plan
@@ -23,14 +23,17 @@ from tacit.methods import (
     BillboardMethod,
     Board,
     OnBillboard,
+    Publishing,
     RelatedMethod,
-    Server,
     TrainedMethod,
 )
 from tacit.privacy import Channel, Ledger, Release, Sampler
 from tacit.privacy.channel import Budget
 from tacit.privacy.curator import Curator
 from tacit.randomness import Randomness
+from tacit.secure.jobs.curator import SecureSum
+from tacit.secure.jobs.job import InProcess
+from tacit.secure.net.remote import Remote
 from tacit.secure.settings import Secure
 
 Made = TypeVar("Made")
@@ -65,7 +68,7 @@ def simulation_of(
         channel.clip = method.clip
         channel.quantile = method.clip_quantile if isinstance(method, BillboardMethod) else None
         delta = privacy.delta_for(tasks)
-        channel.ledger = Ledger() if folder is None else confirmed_ledger(folder)
+        channel.ledger = Ledger() if folder is None else confirm_ledger(folder)
         votes = Votes.of(method, federation)
         own = method.weights(votes.rounds_after(rounds), tasks)
         channel.weights = votes.weights(tasks, rounds, own)
@@ -87,10 +90,8 @@ def simulation_of(
     state = method.state(model, board)
     place = None if folder is None else folder / CHECKPOINT
     states = Store(tasks, state, place=plan.store, folder=place, device=device)
-    course = Course(
-        federation, method, model, channel, rounds, randomness, device, plan.server or Server(),
-        trace=engine is None,
-    )  # fmt: skip
+    publishing = plan.publishing or Publishing()
+    course = Course(federation, method, model, channel, rounds, publishing, trace=engine is None)
     if engine is not None:
         return engine(course, federation, states)
     return Simulation(course, federation, states, attendance=plan.attendance, curator=curator)
@@ -98,12 +99,9 @@ def simulation_of(
 
 def _curator_of(federation: Federation, curator: Secure, randomness: Randomness) -> Curator:
     """Servers that sum for the billboard: processes at `peers`, or simulated."""
-    from tacit.secure.jobs.curator import SecureSum
-    from tacit.secure.jobs.job import InProcess
-
     if curator.peers:
         names = tuple(federation.names)
-        return SecureSum(curator.remote(), curator.servers, names, randomness, simulated=False)
+        return SecureSum(Remote.of(curator), curator.servers, names, randomness, simulated=False)
     # Here names only tell parties apart, and a task may be called like one of the others.
     names = tuple(f"task {name}" for name in federation.names)
     return SecureSum(InProcess(), curator.servers, names, randomness)

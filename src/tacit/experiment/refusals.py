@@ -23,10 +23,11 @@ from tacit.methods import (
     FedMTL,
     Method,
     OnBillboard,
-    Server,
+    Publishing,
 )
 from tacit.models import MODELS
 from tacit.privacy import Privacy
+from tacit.secure.jobs.job import check_name
 from tacit.secure.settings import Secure
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ ON_SHARES = ("similar", "everyone", "own")
 """What FedMTL may mix by where the curator is servers."""
 
 
-PARTS = {"privacy": Privacy, "server": Server, "curator": Secure, "attendance": Attendance}
+PARTS = {"privacy": Privacy, "publishing": Publishing, "curator": Secure, "attendance": Attendance}
 """Settings that have settings of their own."""
 
 
@@ -155,8 +156,10 @@ def _check_last_step(plan: Plan, method: Method, federation: Federation) -> None
 
 def _check_channel(plan: Plan, method: Method) -> None:
     """Refuse settings that belong to another channel than the method's."""
-    if plan.server is not None and isinstance(method, ExchangeMethod):
-        raise TacitError(f"server= moves the billboard, but {method.called} has none: leave it out")
+    if plan.publishing is not None and isinstance(method, ExchangeMethod):
+        raise TacitError(
+            f"publishing= moves the billboard, but {method.called} has none: leave it out"
+        )
     if plan.attendance is not None and not isinstance(method, ExchangeMethod):
         raise TacitError(
             f"attendance= is simulated on the exchange, but {method.called} is not on it: "
@@ -229,8 +232,6 @@ def _check_exchange(federation: Federation, method: ExchangeMethod, curator: Sec
 def _check_peers(federation: Federation, curator: Secure) -> None:
     if not curator.peers:
         return
-    from tacit.secure.net.certificates import check_name
-
     if not Path(curator.certificates or "").is_dir():
         raise TacitError(f"there is no folder of certificates {curator.certificates!r}")
     for name in federation.names:

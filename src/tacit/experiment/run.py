@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit import metrics
+from tacit import __version__, metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
 from tacit.data.lacking import lacking
@@ -195,15 +195,13 @@ class Run:
         its object, `x_label` about `x` beside it (`rows_label` also about the smallest and largest
         task).
         """
-        import tacit
-
         mixed = isinstance(self.simulation.method, Mixed)
         counts = self.federation.train.counts
         parts = {
             part: len(self.federation.part(part).y) for part in ("train", "validation", "test")
         }
         return {
-            "tacit": tacit.__version__,
+            "tacit": __version__,
             "guarantee": self.guarantee.to_json(),
             **({"summary": self.summary().to_json()} if mixed else {}),
             "metrics": self.metrics,

@@ -39,9 +39,9 @@ from tacit.checks import annotations_of, check_type, near, none_in_words
 from tacit.data.federation import Federation
 from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
-from tacit.experiment.plan import Plan, in_files
+from tacit.experiment.plan import Plan, in_files, with_new_names
 from tacit.files import reading
-from tacit.methods import AUTO, METHODS, Method, RelatedMethod, Server
+from tacit.methods import AUTO, METHODS, Method, Publishing, RelatedMethod
 from tacit.privacy import Privacy
 from tacit.secure.settings import Secure
 
@@ -85,13 +85,13 @@ class MethodSection(Section):
         return AUTO
 
 
-class ServerSection(Section):
+class PublishingSection(Section):
     """What is done with a release before it is published."""
 
-    model_config = ConfigDict(extra="allow")  # `Server` knows its settings, and checks them
+    model_config = ConfigDict(extra="allow")  # `Publishing` knows its settings, and checks them
 
-    def rule(self) -> Server:
-        return Server(**_checked("the server", Server, self.model_extra or {}))
+    def rule(self) -> Publishing:
+        return Publishing(**_checked("publishing", Publishing, self.model_extra or {}))
 
 
 def section(settings: Mapping[str, Any]) -> type[Section]:
@@ -141,7 +141,7 @@ class Config(Section):
 
     data: DataSection
     method: MethodSection = MethodSection()
-    server: ServerSection | None = None
+    publishing: PublishingSection | None = None
     privacy: PrivacySection | None = None
     curator: CuratorSection | None = None
     run: RunSection = RunSection()
@@ -150,7 +150,7 @@ class Config(Section):
     def plan(self) -> Plan:
         return Plan(
             method=self.method.method(),
-            server=None if self.server is None else self.server.rule(),
+            publishing=None if self.publishing is None else self.publishing.rule(),
             privacy=None if self.privacy is None else Privacy(**self.privacy.model_dump()),
             curator=None if self.curator is None else self.curator.settings(),
             **self.run.model_dump(),
@@ -200,16 +200,18 @@ def _huge(value: Any) -> bool:
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Flags over file: what `over` gives wins, section by section."""
+    base = with_new_names(base)
     merged = {section: dict(values) for section, values in base.items() if isinstance(values, dict)}
     merged |= {key: value for key, value in base.items() if not isinstance(value, dict)}
-    for section, given in over.items():
-        if given and isinstance(merged.get(section, {}), dict):  # `check` refuses what is no table
+    for section, given in with_new_names({s: given for s, given in over.items() if given}).items():
+        if isinstance(merged.get(section, {}), dict):  # `check` refuses what is no table
             merged[section] = merged.get(section, {}) | given
     return merged
 
 
 def check(tables: dict[str, Any]) -> Config:
     """A checked experiment, or one sentence about the first thing that is wrong."""
+    tables = with_new_names(tables)
     data = tables.get("data", {})
     if isinstance(data, dict) and not data.get("from"):
         raise TacitError("no data: pass --data FILE (or a name that `tacit data` lists)")

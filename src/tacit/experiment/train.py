@@ -20,10 +20,10 @@ from tacit.engine.rounds import epsilon_so_far
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, REMEDY, check_unused
 from tacit.errors import TacitError
-from tacit.experiment.auto import chosen
+from tacit.experiment.auto import choose
 from tacit.experiment.engines import ELSEWHERE
 from tacit.experiment.finish import finish
-from tacit.experiment.plan import AUTO, Plan, takes_settings
+from tacit.experiment.plan import AUTO, RENAMED, Plan, takes_settings
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.run import Run
 from tacit.experiment.start import (
@@ -75,7 +75,7 @@ def carry_out(
 ) -> Run:
     """The run of a plan."""
     started = time.monotonic()
-    intended = chosen(federation, plan)
+    intended = choose(federation, plan)
     plan, federation, method = intended.plan, intended.federation, intended.method
     booked = plan.privacy is None or isinstance(plan.privacy, Prepaid)
     if plan.out is None and plan.seed is None and not booked:
@@ -152,7 +152,8 @@ def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int 
             "or choose another folder"
         )
     content = read_json(path, {"settings": dict, "key": int}, REMEDY)
-    before, now = content["settings"], json.loads(json.dumps(settings))
+    before = {RENAMED.get(name, name): value for name, value in content["settings"].items()}
+    now = json.loads(json.dumps(settings))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if changed:
         raise TacitError(

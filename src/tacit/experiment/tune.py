@@ -26,7 +26,7 @@ from tacit.engine.progress import OnRound, Progress
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, LEDGER
 from tacit.errors import TacitError
-from tacit.experiment.auto import chosen
+from tacit.experiment.auto import choose
 from tacit.experiment.finish import finish
 from tacit.experiment.plan import Plan, takes_settings
 from tacit.experiment.prepare import simulation_of
@@ -101,7 +101,7 @@ def tune_plan(
     """The best run of a plan whose settings are searched."""
     plan.check_tuning(federation)
     space = _Space.of(method_of(plan.method), search)
-    found = chosen(federation, plan.but(personalise="none"))
+    found = choose(federation, plan.but(personalise="none"))
     plan, method, rounds = found.plan.but(personalise=plan.personalise), found.method, found.rounds
     plan.check(federation)
     progress, tasks, privacy, seed = progress_of(progress), len(federation), plan.privacy, plan.seed

@@ -26,8 +26,8 @@ from tacit.methods.pfedme import PFedMe
 from tacit.methods.pmtl import PMTL
 from tacit.methods.ppsgd import PPSGD
 from tacit.methods.prior import SharedPrior
+from tacit.methods.publishing import Publishing
 from tacit.methods.related import RelatedPMTL
-from tacit.methods.server import Server
 
 AUTO = "auto"
 """In the place of a method's name: public facts decide (`experiment.auto`)."""
@@ -75,9 +75,9 @@ __all__ = [
     "NaiveDP",
     "OnBillboard",
     "PFedMe",
+    "Publishing",
     "RelatedMethod",
     "RelatedPMTL",
-    "Server",
     "SharedPrior",
     "State",
     "TrainedMethod",

@@ -262,7 +262,7 @@ class Collection:
             return torch.zeros(size, dtype=torch.float64) if total is None else total.cpu()
         if channel.curator is not None:
             vectors, self.__vectors = self.__vectors, {}
-            sealed = channel.curator.sealed(vectors, size, release.noise_multiplier, round)
+            sealed = channel.curator.seal(vectors, size, release.noise_multiplier, round)
             self.__book(release, size, **sealed.details)
             opened = sealed.open()
         else:

@@ -68,7 +68,7 @@ class Curator(Protocol):
         """The integers that are summed, for noise of so many clips."""
         ...
 
-    def sealed(
+    def seal(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> Sealed:
         """The noisy sum of these tasks' integers, each of this size; `noise` in clips."""

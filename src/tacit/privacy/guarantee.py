@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import B, check_neighbours, spent
@@ -243,6 +243,16 @@ class Guarantee:
         }
 
 
+class Circumstances(TypedDict, total=False):
+    """What a guarantee says beside ε, which does not depend on it: see its fields."""
+
+    seeded: Required[bool]
+    assumptions: tuple[str, ...]
+    leaks: tuple[str, ...]
+    personal_is_public: bool
+    curator: Curated | None
+
+
 def guarantee(
     booked: Mapping[B, int],
     *,
@@ -251,24 +261,18 @@ def guarantee(
     tasks: int,
     sampler: Sampler,
     clip: float,
-    seeded: bool,
-    assumptions: tuple[str, ...] = (),
-    leaks: tuple[str, ...] = (),
-    personal_is_public: bool = False,
-    curator: Curated | None = None,
+    **beside: Unpack[Circumstances],
 ) -> Guarantee:
     """Read the promise off the booked releases: they, and nothing else, decide ε."""
     if channel == "nothing":
-        return Guarantee(
-            channel, 0.0, None, None, None, None, 0, None, None, seeded, assumptions, leaks
-        )
+        return Guarantee(channel, 0.0, None, None, None, None, 0, None, None, **beside)
     if privacy is None:
         # Nothing was booked because nothing was bounded: every published sum is exact.
-        said = str(sampler), None, 0, 0.0, None, seeded, assumptions, leaks
-        return Guarantee(channel, math.inf, None, None, *said, curator=curator)
+        return Guarantee(channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, **beside)
     delta = privacy.delta_for(tasks)
     if privacy.is_large(tasks):
-        leaks = (*leaks, f"δ is {tasks * delta:.3g} / tasks, which can be a whole task")
+        large = f"δ is {tasks * delta:.3g} / tasks, which can be a whole task"
+        beside["leaks"] = (*beside.get("leaks", ()), large)
     total = spent(booked, delta, privacy.neighbours)
     # The score of a tuning has noise of its own; what is shown is the noise of the rounds.
     runs = [entry.mean for entry in booked if isinstance(entry, Repeated)]
@@ -283,12 +287,8 @@ def guarantee(
         sum(entry.published * count for entry, count in booked.items()),
         privacy.noise if runs else least,
         clip,
-        seeded,
-        assumptions,
-        leaks,
-        personal_is_public,
         booked_runs=sum(runs),
-        curator=curator,
+        **beside,
     )
 
 

@@ -35,7 +35,7 @@
 | `certificates`  | who is who; `addresses`: who is where                                  |
 | `daemon`        | a server as a process; `session`: one job there; `jobs`: kinds of jobs |
 | `remote`        | the other side: coordinator and clients; `blame`: who failed first     |
-| `local`         | servers on this machine; `process`: what a process of ours may set     |
+| `local`         | servers on this machine; `process`: settings of a server's process    |
 
 All parties are honest but curious: they follow the protocol, and try to learn from what they see.
 docs/threat-model.md says who sees what.

@@ -5,14 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tacit.checks import host_and_port
 from tacit.errors import TacitError
-
-if TYPE_CHECKING:
-    from tacit.secure.jobs.job import Servers
 
 Trust = Literal["dealer", "replicated"]
 NEEDED = ("cryptography",)
@@ -82,14 +78,6 @@ class Secure:
             raise TacitError(
                 f"a secure curator needs {' and '.join(missing)}: pip install 'tacit[secure]'"
             )
-
-    def remote(self) -> Servers:
-        """The server processes at `peers`."""
-        from tacit.secure.net.links import PATIENCE
-        from tacit.secure.net.remote import Remote
-
-        assert self.certificates is not None
-        return Remote(self.peers, self.dealer, Path(self.certificates), PATIENCE)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "secure", **dataclasses.asdict(self), "peers": list(self.peers)}

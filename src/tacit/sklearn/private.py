@@ -22,7 +22,7 @@ from tacit.data.preprocess import assumed_of_target, fit_target, moments
 from tacit.data.targets import CLASSES
 from tacit.engine.progress import silent
 from tacit.errors import TacitError
-from tacit.experiment.auto import chosen, mixes
+from tacit.experiment.auto import choose, mixes
 from tacit.experiment.plan import Plan
 from tacit.experiment.start import model_of
 from tacit.experiment.train import train
@@ -129,7 +129,7 @@ class _Private(MultiTask):
             plan = Plan(
                 method=method, privacy=privacy, model=model, rounds=rounds, personalise="none"
             )
-            found = chosen(federation, plan)
+            found = choose(federation, plan)
             models, self.diverged_ = alone_model(federation, found, flat, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(

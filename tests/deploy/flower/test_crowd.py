@@ -137,7 +137,7 @@ def test_a_log_is_flooded_neither_by_sizes_nor_by_senders(port):
     events: list[StrangerTurnedAway] = []
     strangers = Strangers(events.append)
     for number in range(1000):
-        strangers.turned_away("a thing", f"10.0.{number // 256}.{number % 256}")
+        strangers.turn_away("a thing", f"10.0.{number // 256}.{number % 256}")
     assert len(events) == MOST_NAMED + 1 and "no more of them are named" in str(events[-1])
 
 

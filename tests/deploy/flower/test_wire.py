@@ -85,7 +85,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
     federation, (method, settings) = federation_of(name), RUNS[name]
-    given = {"cohort": 1.0, "server": None, "seed": 3, "model": "linear"}
+    given = {"cohort": 1.0, "publishing": None, "seed": 3, "model": "linear"}
     terms = terms_of(federation, Plan(method=method, **(given | settings)))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []
@@ -107,7 +107,7 @@ def test_a_run_over_the_wire_ends_like_the_simulation(name, tmp_path):
 def test_the_last_word_of_a_silo_that_has_left_is_heard(tmp_path):
     """Flower's own call forgets the reply of a node that is gone when it looks."""
     federation = federation_of("fedavg")
-    given = {"model": "linear", "cohort": 1.0, "server": None, "seed": 3, "privacy": None}
+    given = {"model": "linear", "cohort": 1.0, "publishing": None, "seed": 3, "privacy": None}
     terms = terms_of(federation, Plan(method=tacit.FedAvg(), rounds=1, **given))
     silos = silos_of(federation, terms, tmp_path / "silos")
     done = []

@@ -47,7 +47,7 @@ def run_coordinator(
         if same is not None:
             raise TacitError(f"{path} is the key of {same} too: each silo needs its own node.pub")
         keys[name] = key
-    secure = None if servers is None else terms.made_curator(**servers)
+    secure = None if servers is None else terms.make_curator(**servers)
     diary = Diary(folder, say)
     blamed: dict[str, str] = {}
     link = Link(host, port, keys, folder, Strangers(diary.write, blamed.setdefault))

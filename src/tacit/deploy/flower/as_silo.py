@@ -51,7 +51,7 @@ def _answer(site: Site, once: bool, say: Say) -> None:
 
 
 def _finish(site: Site, node: Node, answered: list[str], once: bool) -> None:
-    """The silo's own step, when the coordinator has its answer and may need it no more."""
+    """The silo's own step, once the coordinator has its last answer."""
     if "finish" in answered:
         site.personalise()
         node.until_lost = once

@@ -58,7 +58,7 @@ class FlowerSilos:
         self._sent = {}
         while waiting and time.monotonic() < end:
             self._send(waiting)
-            for task, reply in self._heard():
+            for task, reply in self._hear():
                 if waiting.pop(task, None) is not None:
                     replies[task] = reply
             if waiting:
@@ -86,7 +86,7 @@ class FlowerSilos:
             else:  # it left in this moment
                 waiting[task].there = None
 
-    def _heard(self) -> list[tuple[int, Reply]]:
+    def _hear(self) -> list[tuple[int, Reply]]:
         heard = []
         for message in self.grid.pull_messages(list(self._sent)) if self._sent else ():
             task = self._sent.pop(message.metadata.reply_to_message_id, None)

@@ -41,7 +41,7 @@ class Strangers:
     """Is told which silo broke the rules, and how."""
     _said: dict[str, set[str]] = field(default_factory=dict)
 
-    def turned_away(self, what: str, sender: str) -> None:
+    def turn_away(self, what: str, sender: str) -> None:
         """`what` is one of few sentences: nothing that a sender chooses is in it."""
         senders = self._said.setdefault(what, set())
         if sender in senders or len(senders) > MOST_NAMED:
@@ -63,7 +63,7 @@ class Limits:
 
 
 class OnlyFleet:
-    """The outermost layer: no other path, no body beyond the limit, and none of a stranger."""
+    """The outermost layer: only one path, only bodies within the limit, and only from silos."""
 
     def __init__(
         self, app: Any, strangers: Strangers, door: Door, names: Mapping[bytes, str]
@@ -84,7 +84,7 @@ class OnlyFleet:
                 wrong = 401, "a request without the signature of a silo"
         if wrong:
             status, what = wrong
-            self._strangers.turned_away(what, host)
+            self._strangers.turn_away(what, host)
             await PlainTextResponse("turned away", status, CLOSE)(scope, receive, send)
             return
         seen = 0
@@ -94,7 +94,7 @@ class OnlyFleet:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > LARGEST:
-                self._strangers.turned_away("a message without end", host)
+                self._strangers.turn_away("a message without end", host)
                 return {"type": "http.disconnect"}
             return message
 
@@ -118,7 +118,7 @@ def _unwelcome(path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str] | N
 
 
 def signed_by(headers: Mapping[bytes, bytes], names: Mapping[bytes, str]) -> str | None:
-    """The silo whose key has signed these; whether it did so lately is looked at further inside."""
+    """The silo whose key signed these headers; an inner layer checks that this was lately."""
     try:
         key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
         signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
@@ -147,7 +147,7 @@ class Honest:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].endswith("/push-messages"):
             message = scope.get("state", {}).get("protobuf_request")
-            why = "" if message is None else self._refusal(message)  # None is nobody's, and fails
+            why = "" if message is None else self._refusal(message)  # None fails further inside
             if why:
                 await JSONResponse({"detail": why}, 400)(scope, receive, send)
                 return
@@ -160,7 +160,7 @@ class Honest:
             return why
         number = message.messages_list[0].metadata.reply_to_message_id
         if number in self._replied:  # Flower would make room for what a second one brings
-            self._strangers.turned_away("a second reply to one request", name)
+            self._strangers.turn_away("a second reply to one request", name)
             return "was replied to before"
         if self._waiting(number):
             self._replied.add(number)

@@ -33,7 +33,7 @@ from flwr.simulation import run_simulation
 from ray._private import ray_constants
 
 from tacit.data.federation import Federation
-from tacit.deploy.conduct import Conducted, begun, conduct
+from tacit.deploy.conduct import Conducted, begin, conduct
 from tacit.deploy.diary import LOG
 from tacit.deploy.flower.app import make_server_app
 from tacit.deploy.flower.records import pack, unpack
@@ -69,7 +69,7 @@ def run_elsewhere(
         if folder is not None and not (coordinator / LEDGER).is_symlink():
             # One ledger: what is booked is in the run's own folder before anything is released.
             (coordinator / LEDGER).symlink_to(Path("..", "..", LEDGER))
-        start = begun(terms, coordinator, simulation.randomness.run_key)
+        start = begin(terms, coordinator, simulation.randomness.run_key)
         hand_out(simulation.federation, terms, place)
         done = _conduct(terms, place, progress)
         silos = [folder_of(place, task) for task in range(len(terms.silos))]
@@ -109,7 +109,7 @@ class VirtualSilos:
             for task, request in requests.items()
         ]
         replies = {}
-        for message in self._heard(messages):
+        for message in self._hear(messages):
             task = task_of[message.metadata.src_node_id]
             reply = Reply.from_bytes(unpack(message.content))
             if reply.state != "done":
@@ -121,14 +121,14 @@ class VirtualSilos:
         """The node of each task; only the nodes themselves know."""
         while len(nodes := list(self._grid.get_node_ids())) < len(self._names):
             self._wait()
-        heard = self._heard([Message(RecordDict(), node, "query") for node in nodes])
+        heard = self._hear([Message(RecordDict(), node, "query") for node in nodes])
         found: dict[int, int] = {}
         for message in heard:
             record: Any = message.content[TASK]
             found[record[TASK]] = message.metadata.src_node_id
         return found
 
-    def _heard(self, messages: list[Message]) -> Iterator[Message]:
+    def _hear(self, messages: list[Message]) -> Iterator[Message]:
         waiting = set(self._grid.push_messages(messages))
         last = time.monotonic()
         while waiting:
@@ -264,6 +264,6 @@ def _bring(simulation: Simulation, done: Conducted, silos: list[Path]) -> None:
     for task, folder in enumerate(silos):
         ours.store.bring(task, folder / "checkpoint")
     ours.save()
-    privacy = theirs.asking.terms.made_privacy()
+    privacy = theirs.asking.terms.make_privacy()
     ours.curve = []  # silos told nobody their losses: only the end can be measured
     ours.look(epsilon_so_far(ours, privacy, ours.course.length))

@@ -38,7 +38,7 @@ class SecureSum:
     def grid(self, noise: float) -> Grid:
         return Grid.of(len(self.names), self.servers, noise)
 
-    def sealed(
+    def seal(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> SealedSum:
         """Have the servers sum these tasks' integers; all others hand in zeros."""

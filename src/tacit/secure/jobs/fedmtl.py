@@ -303,8 +303,8 @@ class FedMTLJob(Job):
     def _enough_peers(self, engine: Engine, scores: np.ndarray) -> np.ndarray:
         """1 where `min_peers` others have a say, [1 + heads, n]; `tacit.exchange` has the rule.
 
-        A client decides by itself what it uploads, its threshold and its number of rows among it.
-        Peers that it lets pass without weight would hide a mixture with one other alone.
+        A client chooses what it uploads, also its threshold and its number of rows. If peers of no
+        weight counted, it could hide behind them that its mixture is with one other alone.
         """
         n, peers = scores.shape[-1], min(self.min_peers, scores.shape[-1])
         others = scores * (1 - np.eye(n, dtype=np.uint64))

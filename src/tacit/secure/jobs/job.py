@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import threading
 from abc import ABC, abstractmethod
@@ -30,9 +31,23 @@ COORDINATOR, DEALER = "coordinator", "dealer"
 MOST_SERVERS, MOST_CLIENTS, MOST_NUMBERS = 100, 100_000, 1 << 28
 """Of a job that somebody else describes: nothing is made for more before it is refused."""
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_TAKEN = re.compile(r"ca|coordinator|dealer|server-.*")
+
 
 def server_name(index: int) -> str:
     return f"server-{index}"
+
+
+def check_name(name: str) -> None:
+    """Names become file names and names in certificates."""
+    if not _NAME.fullmatch(name):
+        raise TacitError(
+            f"{name!r} cannot be the name of a client: use up to 64 letters, digits and -_. "
+            "beginning with a letter or digit"
+        )
+    if _TAKEN.fullmatch(name):
+        raise TacitError(f"{name!r} cannot be the name of a client: it means another party")
 
 
 @dataclass(frozen=True, kw_only=True)

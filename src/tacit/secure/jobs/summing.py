@@ -49,7 +49,7 @@ from tacit.privacy.grid import FRACTIONS, LOUDEST, TAILS
 from tacit.randomness import Randomness, normal_from
 from tacit.secure.jobs.job import COORDINATOR, MOST_NUMBERS, Job, server_name
 from tacit.secure.net.links import Links
-from tacit.secure.ring.sharing import Words, hidden, mask, reconstruct
+from tacit.secure.ring.sharing import Words, hide, mask, reconstruct
 from tacit.secure.ring.stream import SEED_BYTES, Stream, fresh_seed
 
 
@@ -103,7 +103,7 @@ class SumJob(Job):
         seeds = [fresh_seed() for _ in range(self.servers - 1)]
         for index, seed in enumerate(seeds, start=1):
             links.send(server_name(index), "mask", seed)
-        links.send(server_name(0), "share", hidden(self._words(values), seeds))
+        links.send(server_name(0), "share", hide(self._words(values), seeds))
 
     def serve(self, links: Links, index: int) -> None:
         total = np.zeros(self.size, self.word)
@@ -119,7 +119,7 @@ class SumJob(Job):
         links.send(COORDINATOR, "noisy share", total)
 
     def conclude(self, links: Links) -> list[np.ndarray]:
-        """The noisy shares, not put together: that is the release, and must be booked before."""
+        """The noisy shares. Putting them together is the release, which is booked before."""
         return [
             links.receive(server_name(i), "noisy share", (self.size,), self.word)
             for i in range(self.servers)
@@ -131,7 +131,7 @@ class SumJob(Job):
         return words.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
 
     def check_length(self, total: np.ndarray) -> None:
-        """Refuse a sum that vectors of length `bound` at most, and noise, do not make."""
+        """Refuse a sum that is too long for vectors of length `bound` and their noise."""
         rounded = 0.5 * self.servers * math.sqrt(self.size)
         noise = math.sqrt(self.servers) * self.noise * (math.sqrt(self.size) + TAILS)
         most = len(self.clients) * self.bound + noise + rounded
@@ -154,8 +154,8 @@ class SumJob(Job):
 class SeededSum(SumJob):
     """A sum with reproducible noise, for simulation. It cannot leave its process.
 
-    What real servers are asked to do is made from JSON, which this has none of: no message can make
-    a server draw noise that somebody else knows.
+    Real servers read their jobs as JSON, and this one has none: no message can make a server draw
+    noise that somebody else knows.
     """
 
     randomness: Randomness

@@ -19,7 +19,7 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Allowed:
-    """Agreed by all, and known to each server."""
+    """Jobs that all parties agreed on; each server has a copy."""
 
     agreement: str
     """Names what was agreed; another agreement has a count of its own."""
@@ -52,7 +52,7 @@ class Allowed:
                 )
 
     def check_count(self, begun: int) -> None:
-        """Refuse one job more than were agreed."""
+        """Refuse a job when as many as were agreed have begun."""
         if begun >= self.jobs:
             raise TacitError(
                 f"{self.jobs} jobs were agreed, and all of them were begun: a further run needs "

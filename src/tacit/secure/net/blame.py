@@ -57,5 +57,5 @@ def _blame(reporter: str, error: BaseException) -> str:
 
 
 def _echo(error: BaseException) -> bool:
-    """Whether it may only say that the other side had a reason to leave."""
+    """Whether it may be a mere consequence: a party hung up because of another failure."""
     return isinstance(error, PartyError) and any(ending in error.what for ending in ENDINGS)

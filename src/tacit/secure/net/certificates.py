@@ -10,7 +10,6 @@ A party is known by the name in its certificate, wherever it runs.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,14 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tacit.errors import TacitError
-from tacit.secure.jobs.job import COORDINATOR, DEALER, server_name
+from tacit.secure.jobs.job import COORDINATOR, DEALER, check_name, server_name
 
 DAYS = 365
 AUTHORITY_DAYS = 3650
 """The authority lives longer than what it signs, so that parties can be added later."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_TAKEN = re.compile(r"ca|coordinator|dealer|server-.*")
 
 
 def make_certificates(
@@ -52,17 +48,6 @@ def make_certificates(
             write_secret(path, _party(name, name in hosts, authority, key, days))
             added.append(name)
     return added
-
-
-def check_name(name: str) -> None:
-    """Names become file names and names in certificates."""
-    if not _NAME.fullmatch(name):
-        raise TacitError(
-            f"{name!r} cannot be the name of a client: use up to 64 letters, digits and -_. "
-            "beginning with a letter or digit"
-        )
-    if _TAKEN.fullmatch(name):
-        raise TacitError(f"{name!r} cannot be the name of a client: it means another party")
 
 
 def authority_of(

@@ -160,7 +160,7 @@ class Connection:
     def _fill(
         self, into: memoryview, label: str, patience: float | None, end: float | None = None
     ) -> None:
-        """All of this within the patience, or until `end` if something came before it."""
+        """Read until this is full: within the patience, or until `end` where reading has begun."""
         read, done, end = self.sock.recv_into, 0, end or _end_of(patience)
         try:
             while done < len(into):

@@ -29,7 +29,7 @@ from tacit.secure.net.allowed import Allowed
 from tacit.secure.net.channel import Connection
 from tacit.secure.net.door import Door, Visit, listen
 from tacit.secure.net.links import PATIENCE, PartyError
-from tacit.secure.net.memory import Begun, kept_secret
+from tacit.secure.net.memory import Begun, keep_secret
 from tacit.secure.net.session import Session
 from tacit.secure.net.tls import MOST_GREETING, Identity, NotAdmitted
 from tacit.words import tame
@@ -47,7 +47,7 @@ def _print(line: str) -> None:
 
 
 class Seldom:
-    """Says so many lines in a while, and then how many it left out."""
+    """Writes a limited number of lines in a while, and then how many it left out."""
 
     def __init__(self, say: Callable[[str], None], most: int, seconds: float) -> None:
         self._say, self._most, self._seconds = say, most, seconds
@@ -83,7 +83,7 @@ class Daemon:
         self._address = addresses.of(name)
         self._identity = Identity(certificates, name)
         self._allowed, self._registry = allowed, registry
-        self._secret = kept_secret(certificates, name)
+        self._secret = keep_secret(certificates, name)
         self._begun = Begun(certificates, name, None if allowed is None else allowed.agreement)
         self._door, self._log = Door(patience), lambda line: log(tame(line))
         self._seldom = Seldom(self._log, LINES, 60.0)

@@ -60,7 +60,7 @@ class Door:
     """Counts connections, and ends those that are too many."""
 
     def __init__(self, seconds: float, parties: int = 1, handles: int | None = None) -> None:
-        """A stranger may stay one for so many seconds; so many parties need room at least."""
+        """A stranger may stay for so many seconds; there is room for all these parties."""
         handles = _handles() if handles is None else handles
         least = FILES + STRANGERS + 2 * parties
         if handles < least:
@@ -89,7 +89,7 @@ class Door:
         return len(self._open) >= self.most
 
     def refuses(self, host: str) -> bool:
-        """Whether whoever has just connected from there is not worth a handshake."""
+        """Whether a new connection from this address gets no handshake."""
         address, now = _neighbourhood(host), time.monotonic()
         with self._lock:
             if now - self._counted_since > WHILE or len(self._arrivals) > MOST_ADDRESSES:
@@ -103,7 +103,7 @@ class Door:
         """Somebody has connected; `key` is what this connection is called from now on."""
         visit = Visit(key, _neighbourhood(host), cut, time.monotonic())
         with self._lock:
-            if key in self._open:  # it left, and its successor was faster than its end
+            if key in self._open:  # it left, and another has its address before the door was told
                 self._forget(self._open[key])
             self._open[key] = self._strangers[key] = visit
             self._crowd[visit.address] += 1
@@ -202,7 +202,7 @@ class Listener(socket.socket):
 
 
 class Guest(socket.socket):
-    """A connection that leaves by being closed."""
+    """A connection that the door is told of when it is closed."""
 
     door: Door | None = None
     visit: Visit

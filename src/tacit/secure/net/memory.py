@@ -20,7 +20,7 @@ from tacit.files import create, reading, settle
 from tacit.secure.net.links import SECRET_BYTES
 
 
-def kept_secret(folder: Path, name: str) -> bytes:
+def keep_secret(folder: Path, name: str) -> bytes:
     """This party's secret; drawn from the operating system the first time."""
     path = folder / f"{name}.secret"
     try:
@@ -86,7 +86,7 @@ class Begun:
         return len(self._digests)
 
     def besides(self, digest: str) -> int:
-        """How many other jobs; a line cut short may have been this one."""
+        """How many other jobs began; a line cut short that fits this job is not counted."""
         return sum(not digest.startswith(line) for line in self._digests)
 
     def add(self, digest: str) -> None:

@@ -9,6 +9,8 @@ import contextlib
 import ctypes
 import sys
 
+from tacit.secure.ring.kernels import warm_up
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of glibc's mallopt."""
 SWITCH = 0.02
@@ -18,14 +20,10 @@ LARGEST = 32 << 20
 
 
 def speed_up_process() -> None:
-    """Call this once, before anything of `kernels` is imported."""
+    """Call this once, before the first product: numba asks for the processor's features then."""
     sys.setswitchinterval(SWITCH)
     _keep_memory()
     _prefer_wide_vectors()
-    from tacit.secure.ring.kernels import (
-        warm_up,  # only now: it asks numba for the processor's features
-    )
-
     warm_up()
 
 

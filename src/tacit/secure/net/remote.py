@@ -25,6 +25,7 @@ from tacit.secure.net.blame import Reports
 from tacit.secure.net.channel import Connection
 from tacit.secure.net.links import PATIENCE, PartyError
 from tacit.secure.net.tls import Identity, TlsLinks
+from tacit.secure.settings import Secure
 from tacit.words import quoted, shortened
 
 THREADS = 4
@@ -42,6 +43,11 @@ class Remote:
     certificates: Path
     patience: float = PATIENCE
     _identities: dict[str, Identity] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, curator: Secure) -> Remote:
+        """The server processes at the curator's `peers`."""
+        return cls(curator.peers, curator.dealer, Path(curator.certificates or ""))
 
     def run(
         self,

@@ -175,7 +175,7 @@ class Sender:
     """Sends to one server in a thread, so that two servers can send to each other at once."""
 
     def __init__(self, connection: Connection, beat: float, lives: Callable[[], bool]) -> None:
-        """Every `beat` seconds in which there is nothing to send, says so if somebody `lives`."""
+        """After `beat` seconds with nothing to send, sends a sign of life while `lives` says so."""
         self._connection, self._beat, self._lives = connection, beat, lives
         self._queue: deque[tuple[str, memoryview]] = deque()
         self._waiting = 0
@@ -222,7 +222,7 @@ class Sender:
                 if label is not None:
                     self._connection.write(label, raw, None)
                 elif self._lives():
-                    # Whoever needs nothing more may be gone; if it is missed, a message will tell.
+                    # A receiver that needs nothing more may be gone, which is no failure.
                     with contextlib.suppress(PartyError):
                         self._connection.write_sign_of_life()
             except PartyError as error:

@@ -96,7 +96,7 @@ class Additive(Engine):
             total ^= stream.bits(lanes, count)
         return total
 
-    def dealt(
+    def deal(
         self, shape: tuple[int, ...], dtype: Words, value: Callable[[], np.ndarray]
     ) -> np.ndarray:
         """Shares of a value that the dealer computes from what it dealt before."""
@@ -111,7 +111,7 @@ class Additive(Engine):
             return self.links.receive(self._dealer, self._phase, shape, dtype)
         return self._streams[0].words(shape, dtype)
 
-    def dealt_bits(self, lanes: int, count: int, value: Callable[[], np.ndarray]) -> np.ndarray:
+    def deal_bits(self, lanes: int, count: int, value: Callable[[], np.ndarray]) -> np.ndarray:
         """The same for packed bits."""
         if self.deals:
             found = value()
@@ -159,12 +159,12 @@ class Additive(Engine):
         a, b = self.uniform(x.shape[1:], dtype), self.uniform(y.shape[1:], dtype)
         if self.deals:
             c = f(a, b)
-            self.dealt(c.shape, dtype, lambda: c)
+            self.deal(c.shape, dtype, lambda: c)
             return np.zeros_like(c) if final else np.zeros_like(c)[None]
         d, e = self.open(x[0] - a, y[0] - b)
         found = f(d, y[0])
         found += f(a, e)
-        found += self.dealt(found.shape, dtype, lambda: found)
+        found += self.deal(found.shape, dtype, lambda: found)
         if final:
             self.hide(found)
         return found if final else found[None]
@@ -188,10 +188,10 @@ class Additive(Engine):
         for masked, b in rows:
             if self.deals:
                 c = _matmul(a, b)
-                self.dealt(c.shape, dtype, lambda: c)  # noqa: B023
+                self.deal(c.shape, dtype, lambda: c)  # noqa: B023
                 yield c[:, :0]
                 continue
-            found = self.dealt(b.shape, dtype, lambda: b)  # noqa: B023
+            found = self.deal(b.shape, dtype, lambda: b)  # noqa: B023
             multiply_add(weights[0], masked, found)
             multiply_add(d, b, found)
             self.hide(found)

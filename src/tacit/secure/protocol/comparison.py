@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.secure.ring.kernels import joined, planes
+from tacit.secure.ring.kernels import join, planes
 
 if TYPE_CHECKING:
     from tacit.secure.protocol.additive import Additive
@@ -29,8 +29,8 @@ def truncate(engine: Additive, x: np.ndarray, shift: int) -> np.ndarray:
     dtype = x.dtype.type
     ring = 8 * x.dtype.itemsize
     r = engine.uniform(x.shape, dtype)
-    top = engine.dealt(x.shape, dtype, lambda: r >> dtype(ring - 1))
-    cut = engine.dealt(x.shape, dtype, lambda: r >> dtype(shift))
+    top = engine.deal(x.shape, dtype, lambda: r >> dtype(ring - 1))
+    cut = engine.deal(x.shape, dtype, lambda: r >> dtype(shift))
     (c,) = engine.open(_plus(engine, x, 1 << (ring - 2)) + r)
     wraps = top * (dtype(1) - (c >> dtype(ring - 1)))
     found = wraps * dtype(1 << (ring - shift)) - cut
@@ -43,8 +43,8 @@ def truncate(engine: Additive, x: np.ndarray, shift: int) -> np.ndarray:
 def widen(engine: Additive, x: np.ndarray) -> np.ndarray:
     """A number |x| < 2^30 shared in words of 32 bits, in words of 64."""
     r = engine.uniform(x.shape, np.uint32)
-    wide = engine.dealt(x.shape, np.uint64, lambda: r.astype(np.uint64))
-    top = engine.dealt(x.shape, np.uint64, lambda: (r >> np.uint32(31)).astype(np.uint64))
+    wide = engine.deal(x.shape, np.uint64, lambda: r.astype(np.uint64))
+    top = engine.deal(x.shape, np.uint64, lambda: (r >> np.uint32(31)).astype(np.uint64))
     (c,) = engine.open(_plus(engine, x, 1 << 30) + r)
     wraps = top * (np.uint64(1) - (c >> np.uint32(31)).astype(np.uint64))
     found = wraps * np.uint64(1 << 32) - wide
@@ -65,7 +65,7 @@ def relu(engine: Additive, x: np.ndarray, bits: int) -> np.ndarray:
     flat = x.reshape(-1)
     _, m, c, (beta, r) = _sign(engine, flat, bits)
     dtype = x.dtype.type
-    both = engine.dealt(flat.shape, dtype, lambda: beta * r)
+    both = engine.deal(flat.shape, dtype, lambda: beta * r)
     found = c * beta
     found -= both
     found *= dtype(1) - dtype(2) * m
@@ -79,9 +79,9 @@ def _sign(
     """Whether x ≥ 0, as shares; the opened m and c; and the shares of β and r."""
     dtype, n = x.dtype.type, len(x)
     low = engine.uniform_bits(bits, n)
-    r = engine.dealt((n,), dtype, lambda: _with_upper_bits(engine, low, n, bits, dtype))
+    r = engine.deal((n,), dtype, lambda: _with_upper_bits(engine, low, n, bits, dtype))
     hider = engine.uniform_bits(1, n)
-    beta = engine.dealt((n,), dtype, lambda: joined(hider, n, dtype))
+    beta = engine.deal((n,), dtype, lambda: join(hider, n, dtype))
     (c,) = engine.open(x + r)
     known = planes(c, bits)
     borrow = _less(engine, known[:-1], low[:-1], n)
@@ -89,7 +89,7 @@ def _sign(
     if engine.first:
         sign ^= ~known[-1:]
     (opened,) = engine.open_bits(sign)
-    m = joined(opened, n, dtype)
+    m = join(opened, n, dtype)
     found = (dtype(1) - dtype(2) * m) * beta
     if engine.first:
         found += m
@@ -102,7 +102,7 @@ def _with_upper_bits(
     """A uniform word whose lowest bits are these; the others only hide the rest of x."""
     upper = engine.private((n,), dtype)
     kept = upper & dtype(np.iinfo(dtype).max - ((1 << bits) - 1))
-    return kept | joined(low, n, dtype)
+    return kept | join(low, n, dtype)
 
 
 def _less(engine: Additive, known: np.ndarray, low: np.ndarray, n: int) -> np.ndarray:
@@ -131,7 +131,7 @@ def _ands(engine: Additive, x: np.ndarray, others: list[np.ndarray], n: int) -> 
     lanes = len(x)
     a = engine.uniform_bits(lanes, n)
     bs = [engine.uniform_bits(lanes, n) for _ in others]
-    cs = [engine.dealt_bits(lanes, n, lambda b=b: a & b) for b in bs]
+    cs = [engine.deal_bits(lanes, n, lambda b=b: a & b) for b in bs]
     d, *es = engine.open_bits(x ^ a, *(y ^ b for y, b in zip(others, bs)))
     return [(d & y) ^ (a & e) ^ c for y, e, c in zip(others, es, cs)]
 

@@ -21,7 +21,7 @@ import numpy as np
 from tacit.secure.net.links import Links
 from tacit.secure.protocol.additive import Additive, MaskedRows
 from tacit.secure.protocol.replicated import Replicated
-from tacit.secure.ring.sharing import Words, hidden, mask, reconstruct
+from tacit.secure.ring.sharing import Words, hide, mask, reconstruct
 from tacit.secure.ring.stream import SEED_BYTES, Stream, fresh_seed
 
 Trust = Literal["dealer", "replicated"]
@@ -101,7 +101,7 @@ class Route:
         holder, last = self.servers[TENSOR_AT[self.trust]], kinds[-1]
         for number, (array, kind) in enumerate(zip(arrays, kinds)):
             masks = [seeds[i] for i in self.small_masks]
-            links.send(holder, kind.name, hidden(array, masks, number))
+            links.send(holder, kind.name, hide(array, masks, number))
             yield
         streams = [Stream(seeds[i], len(arrays)) for i in self.row_masks]
         for piece in last.pieces:

@@ -22,7 +22,7 @@ def mask(seed: bytes, shape: tuple[int, ...], dtype: Words, number: int = 0) -> 
     return Stream(seed, number).words(shape, dtype)
 
 
-def hidden(secret: np.ndarray, seeds: Sequence[bytes], number: int = 0) -> np.ndarray:
+def hide(secret: np.ndarray, seeds: Sequence[bytes], number: int = 0) -> np.ndarray:
     """The one share that is not a seed: the secret less all masks."""
     tensor = secret.copy()
     for seed in seeds:

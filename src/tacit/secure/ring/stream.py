@@ -10,7 +10,6 @@ import math
 import os
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 SEED_BYTES = 16
 BLOCK = 16
@@ -28,6 +27,8 @@ class Stream:
     def __init__(self, seed: bytes, number: int = 0) -> None:
         if len(seed) != SEED_BYTES:
             raise ValueError(f"a seed has {SEED_BYTES} bytes")
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # an extra
+
         # The upper half of the counter block names the stream, the lower half counts its blocks.
         start = (number << 64).to_bytes(BLOCK, "big")
         cipher = Cipher(algorithms.AES(seed), modes.CTR(start))

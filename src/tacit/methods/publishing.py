@@ -22,11 +22,11 @@ from tacit.methods.base import Board
 
 RULES = ("add", "momentum", "adam")
 HIDDEN = "server."
-"""Names of the rules' own tensors begin so; methods never read them."""
+"""Names of the rules' own tensors begin so, also in files; methods never read them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class Publishing:
     """How the billboard moves. The default adds each noisy mean as it is."""
 
     rule: Literal["add", "momentum", "adam"] = "add"
@@ -50,7 +50,7 @@ class Server:
         }
         for name, (holds, expected) in checks.items():
             if not holds:
-                raise TacitError(f"Server({name}={getattr(self, name)!r}): must be {expected}")
+                raise TacitError(f"Publishing({name}={getattr(self, name)!r}): must be {expected}")
 
     def start(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The first billboard, with room for what the rule remembers."""
