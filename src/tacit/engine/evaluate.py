@@ -12,6 +12,7 @@ from tacit.data.federation import Rows
 from tacit.local.chunks import chunks, slots_for, widths_of
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
+from tacit.local.threads import threads_for
 
 Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Task numbers -> their personal parameters [k, d] and buffers [k, b]."""
@@ -63,7 +64,9 @@ def _each_row(
         place = torch.arange(chunk.width, device=counts.device)
         position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
         index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
-        out = vmap(model.predict)(*personal(tasks[chunk.filled]), rows.x[index])
+        models, x = personal(tasks[chunk.filled]), rows.x[index]
+        with threads_for(models[0].numel() + x.numel(), len(chunk.filled)):
+            out = vmap(model.predict)(*models, x)
         found = read(out, rows.y[index])[: len(chunk.tasks)]
         if result is None:
             result = found.new_zeros((int(counts.sum()), *found.shape[2:]))
