@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.data.federation import Rows
-from tacit.local.chunks import chunks, slots_for, widths_of
+from tacit.local.chunks import Chunk, chunks, slots_for, widths_of
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
-from tacit.local.threads import threads_for
+from tacit.local.threads import abreast_for, side_by_side, threads_for
 
 Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Task numbers -> their personal parameters [k, d] and buffers [k, b]."""
@@ -55,12 +55,9 @@ def _each_row(
     counts, many = rows.count(tasks), len(tasks)
     begin = counts.cumsum(0) - counts
     having = counts.nonzero().squeeze(1)
-    result: Tensor | None = None
-    for chunk in chunks(
-        having,
-        widths_of(counts[having]),
-        lambda width: slots_for(many, many, limit(width), ragged=True),
-    ):
+
+    def step(chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """Where the rows of a chunk go, and what is read off them."""
         place = torch.arange(chunk.width, device=counts.device)
         position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
         index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
@@ -68,11 +65,20 @@ def _each_row(
         with threads_for(models[0].numel() + x.numel(), len(chunk.filled)):
             out = vmap(model.predict)(*models, x)
         found = read(out, rows.y[index])[: len(chunk.tasks)]
-        if result is None:
-            result = found.new_zeros((int(counts.sum()), *found.shape[2:]))
         inside = place < counts[chunk.tasks].unsqueeze(1)
         target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
-        result[target[inside]] = found[inside]
+        return target[inside], found[inside]
+
+    every = chunks(
+        having,
+        widths_of(counts[having], traced=False),
+        lambda width: slots_for(many, many, limit(width), ragged=True),
+    )
+    result: Tensor | None = None
+    for target, found in side_by_side(step, every, abreast_for(rows.x)):
+        if result is None:
+            result = found.new_zeros((int(counts.sum()), *found.shape[1:]))
+        result.index_copy_(0, target, found)
     assert result is not None
     return result
 

@@ -50,21 +50,19 @@ def settled(
     alone = torch.full((len(ALONE),), by_itself / len(ALONE), dtype=beta.dtype).log()
     likely = torch.cat([beside.flatten() + math.log1p(-by_itself), alone]).to(beta)
     if kind == "regression":
-        weights, evidence = beliefs(
-            rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE
-        )
-        return average(weights, evidence + likely)
-    eye, found = torch.diag(spread), []
+        found = beliefs(rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE)
+        return found.average(torch.softmax(found.evidence + likely, dim=0))
+    eye, solutions = torch.diag(spread), []
     for factor in FACTORS:
         for slope in slopes:
             # [d, d + r]: own effects beside small slopes of everything
             root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-            found.append(solve(kind, rows, beta, root, rest))
+            solutions.append(solve(kind, rows, beta, root, rest))
     zero = torch.zeros_like(beta)
     for strength in ALONE:
         root = math.sqrt(strength) * eye
-        found.append(solve(kind, rows, zero, root, rest))
-    weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
+        solutions.append(solve(kind, rows, zero, root, rest))
+    weights, evidence = (torch.stack(side) for side in zip(*solutions, strict=True))
     return average(weights, evidence + likely)
 
 

@@ -20,8 +20,8 @@ from tacit.privacy.moments import Moments
 
 BITS_SHARE = 0.05
 """Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""
-AT_ONCE = 1 << 22
-"""Numbers that are turned into double precision, and into integers, at a time."""
+AT_ONCE = 1 << 17
+"""Numbers that are turned into double precision, and into integers, at a time: near the cache."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Bounded:
         unit = clip if math.isfinite(clip) else 1.0
         longest = LONGEST * clip / unit
         scale = torch.where(finite, (longest / norms).clamp(max=1 / unit), 0.0)
-        kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
+        # Hardly ever is one not: a copy of all for nothing.
+        every = bool(finite.all())
+        kept = contributions if every else torch.where(finite.unsqueeze(1), contributions, 0.0)
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
         return cls(kept, scale, bits)
 
@@ -107,7 +109,7 @@ class Bounded:
             many = max(1, AT_ONCE // place.size(length))
             sides = (side.split(many) for side in (self.kept, self.scale, self.bits))
             parts = (Bounded(*part) for part in zip(*sides, strict=True))
-            found = [_steps(part.vectors(place, None), grid).sum(dim=0) for part in parts]
+            found = [_summed(part.vectors(place, None), grid) for part in parts]
             return torch.stack(found).sum(dim=0)
         assert tasks is not None
         # A task adds to few of the sums: only those are made.
@@ -131,9 +133,20 @@ class Bounded:
 def _lengths(vectors: Tensor) -> Tensor:
     """In double precision. Rows are filled up to whole vectors: a GPU adds up a row in another
     order where it begins elsewhere in memory, and the place of a task must not show."""
-    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
-    return torch.linalg.vector_norm(filled, dim=1, dtype=torch.float64)
+    if vectors.is_cuda:
+        vectors = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
+    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
 
 
 def _steps(values: Tensor, grid: Grid | None) -> Tensor:
     return values if grid is None else torch.trunc(values * grid.steps).long()
+
+
+def _summed(values: Tensor, grid: Grid | None) -> Tensor:
+    """Σ of vectors [k, size], which are written over.
+
+    A step is at most 2^30, and fewer than 2^22 are added: doubles hold such whole numbers exactly.
+    """
+    if grid is None:
+        return values.sum(dim=0)
+    return values.mul_(grid.steps).trunc_().sum(dim=0).long()
