@@ -109,20 +109,22 @@ class Bounded:
             many = max(1, AT_ONCE // place.size(length))
             sides = (side.split(many) for side in (self.kept, self.scale, self.bits))
             parts = (Bounded(*part) for part in zip(*sides, strict=True))
-            found = [_summed(part.vectors(place, None), grid) for part in parts]
-            return torch.stack(found).sum(dim=0)
+            # Fewer than 2^22 vectors of at most 2^30 steps: doubles hold their sum exactly.
+            found = [_steps(part.vectors(place, None), grid).sum(dim=0) for part in parts]
+            return _whole(torch.stack(found), grid).sum(dim=0)
         assert tasks is not None
         # A task adds to few of the sums: only those are made.
         loadings = place.relation.loadings[tasks].double()
-        total = _steps(self.kept.new_zeros(place.relation.sums, length).double(), grid)
+        total = _whole(self.kept.new_zeros(place.relation.sums, length).double(), grid)
         for pairs in loadings.nonzero().split(max(1, AT_ONCE // length)):
             task, to = pairs.unbind(dim=1)
             scale = self.scale[task] * place.rest * loadings[task, to]
             values = self.kept[task].double() * scale.unsqueeze(1)
-            total.index_add_(0, to, _steps(values, grid))
+            total.index_add_(0, to, _whole(_steps(values, grid), grid))
         if not place.with_bits:
             return total.reshape(-1)
-        return torch.cat([total.reshape(-1), _steps(self._told, grid).sum().reshape(1)])
+        told = _whole(_steps(self._told, grid), grid).sum()
+        return torch.cat([total.reshape(-1), told.reshape(1)])
 
     @property
     def _told(self) -> Tensor:
@@ -133,20 +135,15 @@ class Bounded:
 def _lengths(vectors: Tensor) -> Tensor:
     """In double precision. Rows are filled up to whole vectors: a GPU adds up a row in another
     order where it begins elsewhere in memory, and the place of a task must not show."""
-    if vectors.is_cuda:
-        vectors = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
-    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
+    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
+    return torch.linalg.vector_norm(filled, dim=1, dtype=torch.float64)
 
 
 def _steps(values: Tensor, grid: Grid | None) -> Tensor:
-    return values if grid is None else torch.trunc(values * grid.steps).long()
+    """Values on the grid, as whole numbers in double precision; they are written over."""
+    return values if grid is None else values.mul_(grid.steps).trunc_()
 
 
-def _summed(values: Tensor, grid: Grid | None) -> Tensor:
-    """Σ of vectors [k, size], which are written over.
-
-    A step is at most 2^30, and fewer than 2^22 are added: doubles hold such whole numbers exactly.
-    """
-    if grid is None:
-        return values.sum(dim=0)
-    return values.mul_(grid.steps).trunc_().sum(dim=0).long()
+def _whole(steps: Tensor, grid: Grid | None) -> Tensor:
+    """As integers, where there is a grid."""
+    return steps if grid is None else steps.long()
