@@ -163,32 +163,29 @@ def _by_newton(
         z = triangle.T
     shape = offset.shape[1], z.shape[1]
     size = shape[0] * shape[1]
-    eye = torch.eye(size, dtype=z.dtype, device=z.device)
+    eye, columns = torch.eye(size, dtype=z.dtype, device=z.device), z.T.contiguous()
     lengths = torch.tensor(STEP_LENGTHS, dtype=z.dtype, device=z.device)
 
-    def scores(u: Tensor) -> Tensor:
-        """[…, s, size] → […, s, n, outputs]."""
-        return offset + z @ u.unflatten(-1, shape).mT
-
-    def objective(u: Tensor) -> Tensor:
+    def objective(u: Tensor, scores: Tensor) -> Tensor:
         """[…, s]: minus the logarithm of likelihood times prior."""
-        return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores(u), y, counts)
+        return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
-    def curvature(u: Tensor) -> Tensor:
-        weight = family.weight(scores(u)) * counts.reshape(-1, 1, 1)
-        found = torch.einsum("na,snij,nb->siajb", z, weight, z).reshape(-1, size, size)
-        return found + eye / ratio[:, None, None]
+    def curvature(scores: Tensor) -> Tensor:
+        weight = (family.weight(scores) * counts.reshape(-1, 1, 1)).movedim(1, -1)
+        found = (weight.unsqueeze(3) * columns) @ z  # [s, outputs, outputs, d, d]
+        return found.movedim(3, 2).reshape(-1, size, size) + eye / ratio[:, None, None]
 
-    u = z.new_zeros((len(ratio), size))
+    u, scores = z.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
     for _ in range(NEWTON_STEPS):
-        errors = counts.unsqueeze(1) * (family.mean(scores(u)) - y)
+        errors = counts.unsqueeze(1) * (family.mean(scores) - y)
         slope = (errors.mT @ z).flatten(1) + u / ratio[:, None]
-        step = torch.linalg.solve(curvature(u), slope[..., None])[..., 0]
-        tried = u - lengths[:, None, None] * step
-        best = objective(tried).argmin(dim=0)
-        u = u - lengths[best][:, None] * step
-    factor = torch.linalg.cholesky_ex(curvature(u))[0]
-    evidence = -objective(u) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
+        step = torch.linalg.solve(curvature(scores), slope[..., None])[..., 0]
+        along = (step.unflatten(-1, shape) @ columns).mT  # scores are linear in the length
+        tried = u - lengths[:, None, None] * step, scores - lengths[:, None, None, None] * along
+        taken = lengths[objective(*tried).argmin(dim=0)]
+        u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
+    factor = torch.linalg.cholesky_ex(curvature(scores))[0]
+    evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
     u = u.unflatten(-1, shape)
     return u if back is None else u @ back.T, evidence
 
