@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -58,16 +59,16 @@ def _each_row(
 
     def step(chunk: Chunk) -> tuple[Tensor, Tensor]:
         """Where the rows of a chunk go, and what is read off them."""
-        place = torch.arange(chunk.width, device=counts.device)
-        position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
-        index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
-        models, x = personal(tasks[chunk.filled]), rows.x[index]
-        with threads_for(models[0].numel() + x.numel(), len(chunk.filled)):
-            out = vmap(model.predict)(*models, x)
-        found = read(out, rows.y[index])[: len(chunk.tasks)]
-        inside = place < counts[chunk.tasks].unsqueeze(1)
-        target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
-        return target[inside], found[inside]
+        numbers = chunk.width * math.prod(rows.x.shape[1:]) + model.size
+        with threads_for(len(chunk.filled) * numbers, len(chunk.filled)):
+            place = torch.arange(chunk.width, device=counts.device)
+            position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
+            index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
+            out = vmap(model.predict)(*personal(tasks[chunk.filled]), rows.x[index])
+            found = read(out, rows.y[index])[: len(chunk.tasks)]
+            inside = place < counts[chunk.tasks].unsqueeze(1)
+            target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
+            return target[inside], found[inside]
 
     every = chunks(
         having,
