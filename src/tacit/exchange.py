@@ -33,7 +33,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 
@@ -167,6 +166,8 @@ def assignment_scores(pairs: Tensor) -> Tensor:
     Where the best partners of all layers differ, they are that mapping; the Hungarian algorithm
     decides about the other pairs of clients.
     """
+    from scipy.optimize import linear_sum_assignment  # takes long to load, and few runs need it
+
     worth = pairs.double().cpu().numpy().transpose(0, 2, 1, 3).clip(min=0.0)
     n, _, k, _ = worth.shape
     best, partner = worth.max(axis=3), worth.argmax(axis=3)

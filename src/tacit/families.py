@@ -45,7 +45,9 @@ class Family:
 
     def likelihood(self, scores: Tensor, y: Tensor, counts: Tensor) -> Tensor:
         """Logarithm, over the rows that count: [..]."""
-        return (counts * ((y * scores).sum(-1) - self.normaliser(scores))).sum(-1)
+        counts, y = counts.to(scores), y.to(scores)
+        told = scores.flatten(-2) @ (counts.unsqueeze(1) * y).flatten()
+        return told - self.normaliser(scores) @ counts
 
 
 def expected_count(scores: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 
 class Cells(NamedTuple):
@@ -33,7 +32,8 @@ def cells(out: np.ndarray, y: np.ndarray) -> Cells:
     chosen = np.take_along_axis(scores, wanted[:, :, None], axis=2)[:, :, 0]
     known, hit = y >= 0, scores.argmax(axis=2) == y
     with np.errstate(invalid="ignore"):  # infinite outputs: right with certainty, or wrong with it
-        each = logsumexp(scores, axis=2) - chosen
+        most = scores.max(axis=2)
+        each = most + np.log(np.exp(scores - most[:, :, None]).sum(axis=2)) - chosen
     each = np.where(np.isnan(each), np.where(hit, 0.0, np.inf), each)
     lost = np.where(known, each, 0.0).sum(axis=(1, 2, 3))
     row = np.arange(len(y))[:, None, None, None]

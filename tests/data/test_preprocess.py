@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from tacit.data import from_arrays, from_table
+from tacit.data import from_arrays, from_table, preprocess
 from tacit.data.preprocess import Preprocessing, fit, moments
 from tacit.errors import TacitError
 
@@ -184,3 +184,33 @@ def test_saved_and_read_back():
     assert torch.equal(again.apply(x, task), made.apply(x, task))
     with pytest.raises(TacitError, match="damaged"):
         Preprocessing.from_tensors({})
+
+
+def test_how_many_rows_are_looked_at_at_a_time_changes_no_bit(monkeypatch):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 30, 40)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    x = rng.normal(size=(offsets[-1], 11)).astype(np.float32)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    x[:, 3] = rng.integers(0, 2, len(x))
+    task = np.repeat(np.arange(40), counts)
+
+    def found():
+        made = fit(x, offsets, "task", [str(k) for k in range(11)])
+        assert made.own is not None
+        return [*made.own, made.preprocessing.apply(x, task).numpy()]
+
+    at_once = found()
+    for name, few in (("ROWS_AT_ONCE", 7), ("NUMBERS_AT_ONCE", 30), ("COLUMNS_AT_ONCE", 2)):
+        monkeypatch.setattr(preprocess, name, few)
+    for one, other in zip(at_once, found(), strict=True):
+        assert np.array_equal(one, other, equal_nan=True)
+
+
+def test_rows_that_are_all_for_training_are_in_their_order():
+    rng = np.random.default_rng(0)
+    x, site = rng.normal(size=(60, 2)), np.repeat([2, 0, 1], 20)
+    made = from_arrays(x, rng.normal(size=60), site, validation=0.0, test=0.0, scale="none")
+    assert np.allclose(made.train.x.numpy(), x) and not len(made.test.y)
+    apart = from_arrays(x, rng.normal(size=60), np.arange(60) % 3, validation=0.0, test=0.0)
+    assert made.names == ["2", "0", "1"] and apart.train.counts.tolist() == [20, 20, 20]

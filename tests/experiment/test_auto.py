@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tacit
-from tacit.experiment.auto import chosen
+from tacit.experiment.auto import choose
 from tacit.experiment.plan import Plan
 from tacit.methods import MPMTL, PMTL, FedAvg, Mixed, RelatedPMTL, SharedPrior
 from tests.conftest import arrays
@@ -22,7 +22,7 @@ def table(kind: str = "regression", tasks: int = 12, **more):
 
 
 def picked(federation, model="linear", privacy=None, **more):
-    return chosen(federation, Plan(model=model, privacy=privacy, **more))
+    return choose(federation, Plan(model=model, privacy=privacy, **more))
 
 
 @pytest.mark.parametrize("kind", ["regression", "count", "binary", "multiclass"])
@@ -68,11 +68,11 @@ def test_the_choice_never_looks_at_rows():
 
 def test_a_named_method_stays_as_it_is():
     for method in ("pmtl", PMTL(lr=0.7)):
-        found = chosen(table(), Plan(method=method))
+        found = choose(table(), Plan(method=method))
         assert found.method == (PMTL() if method == "pmtl" else method)
         assert (found.rounds, found.cohort, found.why) == (100, 1.0, "")
     with pytest.raises(tacit.TacitError, match="'auto', a name that `tacit methods` lists"):
-        chosen(table(), Plan(method="pmlt"))
+        choose(table(), Plan(method="pmlt"))
 
 
 def test_it_is_what_runs_and_is_said():
@@ -138,7 +138,7 @@ def test_noise_does_not_pile_up_where_tasks_are_few():
 def test_common_units_need_columns_that_have_none():
     plain = table(scale="task")
     with pytest.raises(tacit.TacitError, match="load the table with scale='auto'"):
-        chosen(plain, Plan(method=PMTL(units="common"))).plan.check(plain)
+        choose(plain, Plan(method=PMTL(units="common"))).plan.check(plain)
 
 
 def test_a_billboard_that_diverges_ends_the_run():

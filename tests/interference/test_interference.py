@@ -235,7 +235,7 @@ def _draw_by_place(monkeypatch) -> None:
 def _pad_to_the_largest(monkeypatch) -> None:
     for module in (tasks, bench):
         monkeypatch.setattr(
-            module, "widths_of", lambda counts: torch.full_like(counts, int(counts.max()))
+            module, "widths_of", lambda counts, **_: torch.full_like(counts, int(counts.max()))
         )
 
 

@@ -81,6 +81,8 @@ def test_widths_are_filled_up_to_few_sizes():
     counts = torch.tensor([1, 15, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 192, 193, 256, 257])
     widths = [16, 16, 16, 32, 32, 64, 64, 96, 96, 128, 128, 192, 192, 256, 256, 384]
     assert widths_of(counts).tolist() == widths
+    widths = [16, 16, 16, 24, 32, 48, 64, 96, 96, 128, 128, 192, 192, 256, 256, 384]
+    assert widths_of(counts, traced=False).tolist() == widths
 
 
 @given(

@@ -21,7 +21,7 @@ def test_candidates_are_solved_as_if_each_were_the_only_one(n, d, effects):
     mean, spread = torch.randn(d, generator=draw).double(), torch.rand(d, generator=draw).double()
     own = torch.randn(d, effects, generator=draw).double()
     variance = torch.tensor(0.7).double()
-    weights, evidence = beliefs(
+    found = beliefs(
         (x, y, counts), mean, own, spread, variance,
         factors=FACTORS, slopes=SLOPES, alone=ALONE,
     )  # fmt: skip
@@ -33,7 +33,12 @@ def test_candidates_are_solved_as_if_each_were_the_only_one(n, d, effects):
     for strength in ALONE:
         root = strength**0.5 * torch.diag(spread)
         expected.append(solve("regression", (x, y, counts), mean * 0, root, variance))
-    assert len(weights) == len(evidence) == len(expected)
-    for found, speaks, (w, logarithm) in zip(weights, evidence, expected, strict=True):
-        assert torch.allclose(found, w, atol=1e-9)
+    assert len(found.evidence) == len(expected)
+    for number, (speaks, (w, logarithm)) in enumerate(zip(found.evidence, expected, strict=True)):
+        only = torch.zeros_like(found.evidence)
+        only[number] = 1.0
+        assert torch.allclose(found.average(only), w, atol=1e-9)
         assert abs(float(speaks - logarithm)) < 1e-9
+    chances = torch.softmax(torch.randn(len(expected), generator=draw).double(), dim=0)
+    mixed = chances @ torch.stack([w for w, _ in expected])
+    assert torch.allclose(found.average(chances), mixed, atol=1e-9)

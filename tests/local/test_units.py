@@ -108,3 +108,19 @@ def test_columns_far_from_zero_are_found_as_well_as_others():
     assert 0.5 < float(far["spread"]) / float(near["spread"]) < 2.0
     away = float(far["centre"]) - 12345.0 - float(near["centre"])
     assert abs(away) < 0.5 * float(near["spread"])
+
+
+def test_nothing_is_left_out_with_the_circles_that_nobody_uses():
+    known = torch.from_numpy(np.stack([column(1e4, 0.4, 0.15), column(0.0, 0.6, 0.8)], axis=1))
+    board = units.blank(2, known) | {
+        "reach": torch.tensor([1e5, 3.0]).double(),
+        "step": torch.tensor([0.2, math.nan]).double(),
+    }
+    turns = units._turns(board)
+    assert turns[:, 10:].isnan().all() and not turns[0, :10].isnan().any()
+    points = turns * known[3, :, :1]
+    wanted = torch.stack([points.cos(), points.sin()], dim=2).nan_to_num(0.0).flatten()
+    found = units.votes("places", known[3], board)
+    assert torch.allclose(found, wanted / math.sqrt(10), atol=1e-12)
+    nobody = board | {"step": torch.full((2,), math.nan).double()}
+    assert not units.votes("places", known[3], nobody).any()

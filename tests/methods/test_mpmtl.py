@@ -27,7 +27,7 @@ def tasks(kind: str = "regression", number: int = 12, rows: int = 15, features: 
 def final(federation, method, rounds, **more) -> np.ndarray:
     run = tacit.train(
         federation, method, rounds=rounds, model="linear-no-intercept", seed=0, baselines=False,
-        **more,
+        personalise="none", **more,
     )  # fmt: skip
     return run.models(torch.arange(len(federation)))[0].double().numpy()
 

@@ -68,7 +68,7 @@ def assemble(
     if scale == "auto":
         scale = "task" if x.ndim == 2 else "none"
     fitted = preprocess.fit(
-        flat[rows[train.rows]],
+        _taken(flat, rows[train.rows]),
         train.offsets,
         scale,
         about.features,
@@ -77,7 +77,7 @@ def assemble(
     )
 
     def of(part: PartRows) -> Rows:
-        values = torch.from_numpy(x[rows[part.rows]])
+        values = torch.from_numpy(_taken(x, rows[part.rows]))
         return Rows(
             fitted.preprocessing.apply(values, torch.from_numpy(part.task)),
             _targets(target, part, scaling),
@@ -101,6 +101,11 @@ def assemble(
         schema=schema,
         units=own_units(fitted, scaling, _spreads(target, train)) if may_choose else None,
     )
+
+
+def _taken(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """These rows of x: x itself where they are all of them, in their order."""
+    return x if np.array_equal(rows, np.arange(len(x))) else x[rows]
 
 
 def _spreads(target: Target, train: PartRows) -> np.ndarray:

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from tacit.data.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
-from tacit.data.preprocess import Fitted, Preprocessing
+from tacit.data.preprocess import NUMBERS_AT_ONCE, Fitted, Preprocessing
 
 NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""
 ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
-AT_ONCE = 1 << 14
-"""Rows that are in double precision at a time."""
 AGREED = "columns and target are in common units, which were found by releases of this run"
 RAW, SCALED = "units of the table", "units that rows were scaled to"
 INTERCEPT = "intercept"
@@ -132,8 +130,10 @@ def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Ro
     task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
     x = rows.x.clone()
     span = slice(None) if columns == [*range(x.shape[1])] else columns  # a list is slow
-    for some, own in zip(x.split(AT_ONCE), task.split(AT_ONCE), strict=True):
-        some[:, span] = factor[own].mul_(some[:, span]).add_(offset[own]).to(x.dtype)
+    many = max(1, NUMBERS_AT_ONCE // max(1, x.shape[1]))
+    for some, own in zip(x.split(many), task.split(many), strict=True):
+        moved = factor.index_select(0, own).mul_(some[:, span])
+        some[:, span] = moved.add_(offset.index_select(0, own)).to(x.dtype)
     return replace(rows, x=x)
 
 

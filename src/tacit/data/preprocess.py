@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +31,9 @@ CONSTANTS = "the constants that features were scaled with were given, and are ta
 TARGET_CONSTANTS = "constants given to scale a regression target are taken to be public"
 POOLED = "features were scaled with means over all tasks' training rows, without noise"
 COLUMNS_AT_ONCE, ROWS_AT_ONCE = 8, 1 << 14
-"""Bound the double-precision copies that are made while fitting, and while scaling."""
+"""Bound the double-precision copies that are made while fitting."""
+NUMBERS_AT_ONCE = 1 << 14
+"""… and while scaling: near the cache, and too few for threads to wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,20 @@ class Preprocessing:
             )
         flat = raw.reshape(len(raw), columns)
         numbers = torch.as_tensor(task, dtype=torch.int64).expand(len(raw))
-        parts = zip(flat.split(ROWS_AT_ONCE), numbers.split(ROWS_AT_ONCE), strict=True)
-        return torch.cat([self._scaled(some, task) for some, task in parts]).reshape(raw.shape)
+        found = torch.empty(flat.shape)
+        many = max(1, NUMBERS_AT_ONCE // max(1, columns))
+        sides = (side.split(many) for side in (found, flat, numbers))
+        for into, some, of in zip(*sides, strict=True):
+            into.copy_(self._scaled(some, of))
+        return found.reshape(raw.shape)
 
     def _scaled(self, flat: Tensor, task: Tensor) -> Tensor:
-        shift, scale = _of_rows(self.shift, task), _of_rows(self.scale, task)
-        filled = flat
-        if self.fill is not None:
-            filled = torch.where(flat.isnan(), _of_rows(self.fill, task), flat)
-        scaled = ((filled - shift) / scale).float()
-        return torch.where(flat.isnan(), 0.0, scaled) if self.fill is None else scaled
+        shift, gaps = _of_rows(self.shift, task), flat.isnan()
+        if bool(gaps.any()):
+            flat = torch.where(
+                gaps, shift if self.fill is None else _of_rows(self.fill, task), flat
+            )
+        return (flat - shift).div_(_of_rows(self.scale, task))
 
     def to_tensors(self) -> dict[str, Tensor]:
         """For safetensors; `from_tensors` turns it back."""
@@ -85,7 +92,7 @@ class Preprocessing:
 
 
 def _of_rows(per_task: Tensor, task: Tensor) -> Tensor:
-    return per_task if len(per_task) == 1 else per_task[task]
+    return per_task if len(per_task) == 1 else per_task.index_select(0, task)
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,8 @@ def fit(
         return Fitted(_preprocessing(mean, sd), assumptions=(CONSTANTS,))
     # Arrays have no gaps; a table is filled in whether or not there are any, because a gap of one
     # task must not change what becomes of a gap of another.
-    gaps = indicators is not None or bool(np.isnan(x).any())
+    missing = np.isnan(x)
+    gaps = indicators is not None or bool(missing.any())
     said, leaks, fill, own = (), (), None, None
     if scale == "none":
         shift, spread = np.zeros((1, x.shape[1])), np.ones((1, x.shape[1]))
@@ -133,7 +141,7 @@ def fit(
             indicators, said = indicator_columns(x), (ZERO_ONE,)
         # Scaled inside a task, the same answer would get another number in every task.
         if not pooled:
-            never = np.logical_and.reduceat(np.isnan(x), offsets[:-1], axis=0)
+            never = np.logical_and.reduceat(missing, offsets[:-1], axis=0) if gaps else False
             known = np.isin(names, list(scales or {}))
             own = (np.flatnonzero(~indicators & ~known), shift, np.where(never, np.nan, sd))
         shift, spread = np.where(indicators, 0.0, shift), np.where(indicators, 1.0, spread)
@@ -205,12 +213,12 @@ def _constants(scale: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray
 
 def indicator_columns(x: np.ndarray) -> np.ndarray:
     """Columns with nothing but 0, 1 and gaps."""
-    found = np.zeros(x.shape[1], dtype=bool)
-    for start in range(0, x.shape[1], COLUMNS_AT_ONCE):
-        block = x[:, start : start + COLUMNS_AT_ONCE]
-        found[start : start + COLUMNS_AT_ONCE] = (
-            (block == 0) | (block == 1) | np.isnan(block)
-        ).all(axis=0)
+    found = np.ones(x.shape[1], dtype=bool)
+    for start in range(0, len(x), ROWS_AT_ONCE):
+        block = x[start : start + ROWS_AT_ONCE, found]
+        found[found] = ((block == 0) | (block == 1) | np.isnan(block)).all(axis=0)
+        if not found.any():  # most tables say so in their first rows
+            break
     return found
 
 
@@ -219,24 +227,31 @@ def moments(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
     Nothing but gaps: mean 0, deviation 0. A constant column: its value, deviation exactly 0.
     """
-    starts, counts = offsets[:-1], np.diff(offsets)
-    task = np.repeat(np.arange(len(counts)), counts)
-    mean = np.zeros((len(counts), x.shape[1]))
+    mean = np.zeros((len(offsets) - 1, x.shape[1]))
     sd = np.zeros_like(mean)
-    for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
-        span = slice(first, first + COLUMNS_AT_ONCE)
-        block = x[:, span].astype(np.float64)
-        present = ~np.isnan(block)
-        count = np.maximum(np.add.reduceat(present, starts, axis=0, dtype=np.float64), 1.0)
-        centre = np.add.reduceat(np.where(present, block, 0.0), starts, axis=0) / count
-        away = np.where(present, block - centre[task], 0.0)
-        spread = np.sqrt(np.add.reduceat(away**2, starts, axis=0) / count)
-        # Rounding must not turn a constant column into one with a tiny deviation.
-        low = np.fmin.reduceat(block, starts, axis=0)
-        constant = low == np.fmax.reduceat(block, starts, axis=0)
-        mean[:, span] = np.where(constant, low, centre)
-        sd[:, span] = np.where(constant, 0.0, spread)
+    # A few whole tasks at a time: what is made on the way stays near the cache.
+    ends = np.searchsorted(offsets, np.arange(ROWS_AT_ONCE, offsets[-1], ROWS_AT_ONCE))
+    tasks = np.unique([0, *ends, len(offsets) - 1])
+    for begin, end in pairwise(tasks.tolist()):
+        some, block = offsets[begin : end + 1], x[offsets[begin] : offsets[end]]
+        for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
+            span = slice(first, first + COLUMNS_AT_ONCE)
+            found = _moments(block[:, span].astype(np.float64), some - some[0])
+            mean[begin:end, span], sd[begin:end, span] = found
     return mean, sd
+
+
+def _moments(block: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    starts, counts = offsets[:-1], np.diff(offsets)
+    present = ~np.isnan(block)
+    count = np.maximum(np.add.reduceat(present, starts, axis=0, dtype=np.float64), 1.0)
+    centre = np.add.reduceat(np.where(present, block, 0.0), starts, axis=0) / count
+    away = np.where(present, block - np.repeat(centre, counts, axis=0), 0.0)
+    spread = np.sqrt(np.add.reduceat(away**2, starts, axis=0) / count)
+    # Rounding must not turn a constant column into one with a tiny deviation.
+    low = np.fmin.reduceat(block, starts, axis=0)
+    constant = low == np.fmax.reduceat(block, starts, axis=0)
+    return np.where(constant, low, centre), np.where(constant, 0.0, spread)
 
 
 def _safe(sd: np.ndarray) -> np.ndarray:

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from tacit.errors import TacitError
@@ -91,7 +90,7 @@ def graph(omega: np.ndarray) -> Relation:
     size = np.abs(omega).max(initial=0.0)
     if size == 0 or np.abs(omega - omega.T).max() > SAME * size:
         raise TacitError("Ω must be symmetric and not all zero")
-    count, component = connected_components(np.abs(omega) > SAME * size, directed=False)
+    count, component = _components(np.abs(omega) > SAME * size)
     vectors, strengths = [], []
     own = np.zeros(len(omega))
     for number in range(count):
@@ -126,6 +125,18 @@ def graph(omega: np.ndarray) -> Relation:
         raise TacitError("this Ω relates no two tasks: use method 'local'")
     text = f"a given Ω of {len(vectors)} sums"
     return _relation(np.stack(vectors, axis=1), np.array(strengths), own, text)
+
+
+def _components(linked: np.ndarray) -> tuple[int, np.ndarray]:
+    """How many parts a graph falls apart into, and the part of each task."""
+    part, count = np.full(len(linked), -1), 0
+    for first in range(len(linked)):
+        reached = np.array([first]) if part[first] < 0 else np.zeros(0, dtype=np.int64)
+        count += len(reached)
+        while len(reached):
+            part[reached] = count - 1
+            reached = np.flatnonzero(linked[reached].any(axis=0) & (part < 0))
+    return count, part
 
 
 def parts(place: Tensor, sums: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -140,15 +140,17 @@ def split(
     test = _share(counts, test_share, counts - 1 - (rule.validation > 0))
     validation = _share(counts, rule.validation, counts - 1 - test)
 
-    own = torch.from_numpy(name_keys(names)[codes[free]])
-    keys = scramble(int(rule.seed), own, torch.from_numpy(number[free])).numpy()
-    shuffled = free[np.lexsort((keys, codes[free]))]
-    starts = np.cumsum(counts) - counts
-    sorted_codes = codes[shuffled]
-    place = np.arange(len(free)) - starts[sorted_codes]
     part = np.full(len(codes), 2, dtype=np.int8)
+    part[free] = 0
     away = test + validation
-    part[shuffled] = (place < away[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
+    if away.any():  # otherwise nothing is drawn
+        own = torch.from_numpy(name_keys(names)[codes[free]])
+        keys = scramble(int(rule.seed), own, torch.from_numpy(number[free])).numpy()
+        shuffled = free[np.lexsort((keys, codes[free]))]
+        starts = np.cumsum(counts) - counts
+        sorted_codes = codes[shuffled]
+        place = np.arange(len(free)) - starts[sorted_codes]
+        part[shuffled] = (place < away[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
 
     parts: dict[str, PartRows] = {}
     for number, name in enumerate(("train", "validation", "test")):

@@ -99,8 +99,9 @@ def encode(
             f"kind='multilabel' needs several target columns of 0 and 1, but {name} is one column; "
             "pass a target with one column per label"
         )
-    values, codes = _distinct(y)
-    if len(values) < 2:
+    plain = kind in NUMBERS and y.dtype.kind in "iuf"  # nobody asks how many distinct ones
+    values, codes = (np.array([y.min(), y.max()]), y) if plain and len(y) else _distinct(y)
+    if len(values) < 2 or (plain and values[0] == values[1]):
         raise TacitError(
             f"{name} has the same value {_label(values[0])!r} in every row, so there is nothing to "
             "learn; choose another target"

@@ -69,10 +69,13 @@ class Course:
         self.clients: dict[str, Together] = {}
         self.sizes: dict[str, int] = {}
         for stage in dict.fromkeys(self.stages):
+            once = stage in votes.stages  # not worth tracing
             together = Together(
-                partial(self._client, stage), trace=traced, single=method.channel != "billboard"
+                partial(self._client, stage),
+                trace=traced and not once,
+                single=method.channel != "billboard",
             )
-            if traced:  # for further runs with this model; it holds on to this one
+            if traced and not once:  # for further runs with this model; it holds on to this one
                 together = model.traced.setdefault(("client", method, votes, stage), together)
             self.clients[stage] = together
             self.sizes[stage] = self._contribution(federation, stage)

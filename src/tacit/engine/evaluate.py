@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.data.federation import Rows
-from tacit.local.chunks import chunks, slots_for, widths_of
+from tacit.local.chunks import Chunk, chunks, slots_for, widths_of
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
+from tacit.local.threads import abreast_for, side_by_side, threads_for
 
 Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Task numbers -> their personal parameters [k, d] and buffers [k, b]."""
@@ -54,22 +56,30 @@ def _each_row(
     counts, many = rows.count(tasks), len(tasks)
     begin = counts.cumsum(0) - counts
     having = counts.nonzero().squeeze(1)
-    result: Tensor | None = None
-    for chunk in chunks(
+
+    def step(chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """Where the rows of a chunk go, and what is read off them."""
+        numbers = chunk.width * math.prod(rows.x.shape[1:]) + model.size
+        with threads_for(len(chunk.filled) * numbers, len(chunk.filled)):
+            place = torch.arange(chunk.width, device=counts.device)
+            position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
+            index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
+            out = vmap(model.predict)(*personal(tasks[chunk.filled]), rows.x[index])
+            found = read(out, rows.y[index])[: len(chunk.tasks)]
+            inside = place < counts[chunk.tasks].unsqueeze(1)
+            target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
+            return target[inside], found[inside]
+
+    every = chunks(
         having,
-        widths_of(counts[having]),
+        widths_of(counts[having], traced=False),
         lambda width: slots_for(many, many, limit(width), ragged=True),
-    ):
-        place = torch.arange(chunk.width, device=counts.device)
-        position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
-        index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
-        out = vmap(model.predict)(*personal(tasks[chunk.filled]), rows.x[index])
-        found = read(out, rows.y[index])[: len(chunk.tasks)]
+    )
+    result: Tensor | None = None
+    for target, found in side_by_side(step, every, abreast_for(rows.x)):
         if result is None:
-            result = found.new_zeros((int(counts.sum()), *found.shape[2:]))
-        inside = place < counts[chunk.tasks].unsqueeze(1)
-        target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
-        result[target[inside]] = found[inside]
+            result = found.new_zeros((int(counts.sum()), *found.shape[1:]))
+        result.index_copy_(0, target, found)
     assert result is not None
     return result
 

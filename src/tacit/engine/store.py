@@ -75,7 +75,7 @@ class Store:
     def take(self, tasks: Tensor, fresh: State) -> State:
         """States of these tasks, stacked; a task that never took part gets a fresh one."""
         device = next(iter(fresh.values())).device
-        rows = self._rows[tasks.to(self._rows.device)].to(device)
+        rows = self._rows.index_select(0, tasks.to(self._rows.device)).to(device)
         new = rows[:, :1] == 0
         states, begin = {}, 1
         for name, width in self._columns.items():
@@ -99,7 +99,7 @@ class Store:
         if self._on_disk:
             self._journal(self._pending, board, notes)
         for tasks, rows in self._pending:
-            self._rows[tasks] = rows
+            self._rows.index_copy_(0, tasks, rows)
         changed, self._pending = [tasks for tasks, _ in self._pending], []
         if self._on_disk or self._folder is None:
             return

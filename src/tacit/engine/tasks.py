@@ -122,7 +122,11 @@ class Tasks:
     ) -> tuple[State, Tensor]:
         """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
         values = [*after.values(), *(() if sent is None else (sent,))]
-        sound = torch.stack([value.isfinite().all(dim=1) for value in values]).all(dim=0)
+        # The largest number tells: NaN is larger than all.
+        largest = [value.abs().amax(dim=1) for value in values if value.shape[1]]
+        sound = torch.stack([each.isfinite() for each in largest]).all(dim=0)
+        if bool(sound.all()):
+            return after, values[-1]
         self.diverged[chunk.filled] |= ~sound
         sound = sound.unsqueeze(1)
         kept = {name: torch.where(sound, value, before[name]) for name, value in after.items()}
@@ -202,7 +206,8 @@ class Tasks:
 
     def chunks(self, tasks: Tensor, rows: Rows, batch: int | None) -> Iterator[Chunk]:
         """These tasks in chunks whose shape says nothing about the others (`local.chunks`)."""
-        widths = widths_of(rows.count(tasks)) if batch is None else batch
+        traced = self.method.gradients > 0
+        widths = widths_of(rows.count(tasks), traced=traced) if batch is None else batch
         return chunks(tasks, widths, lambda width: self.slots(width, ragged=batch is None))
 
     def slots(

@@ -62,7 +62,9 @@ def all_rows(rows: Rows, tasks: Tensor, width: int, steps: int = 1) -> Batches:
 def _gather(rows: Rows, tasks: Tensor, position: Tensor, weight: Tensor, steps: int) -> Batches:
     # Steps lead in memory, so that the rows of one step, of all tasks, lie together.
     index = rows.offsets[tasks].unsqueeze(1) + position
-    x, y = rows.x[index], rows.y[index]
+    x, y = (
+        side.index_select(0, index.flatten()).unflatten(0, index.shape) for side in (rows.x, rows.y)
+    )
     return Batches(
         x.expand(steps, *x.shape[1:]).transpose(0, 1),
         y.expand(steps, *y.shape[1:]).transpose(0, 1),

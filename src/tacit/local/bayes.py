@@ -24,6 +24,8 @@ from tacit.local.batches import Batches
 NEWTON_STEPS = 12
 KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
+AT_ONCE = 1 << 17
+"""Numbers of one task that are in work at a time, where several solutions can be found at once."""
 STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01, 0.001, 0.0)
 """Newton may overshoot where classes are separable or counts large: the best length is taken."""
 
@@ -78,14 +80,28 @@ def solve(
 
     σ² is about `variance`: its prior is worth so many rows. R is [d, k], with any k.
     """
+    if kind != "regression":
+        weights, evidence = solve_each(kind, rows, mean, root.unsqueeze(0))
+        return weights[0], evidence[0]
     x, y, counts = rows
-    x = x * counts.unsqueeze(1)
-    ratio = torch.ones(1).to(x)
-    if kind == "regression":
-        u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, prior_rows, variance)
-        return mean + root @ u[0], evidence[0]
-    u, evidence = _by_newton(FAMILIES[kind], x @ root, *_coded(kind, rows, mean), counts, ratio)
-    return mean + (u[0] @ root.T).flatten(), evidence[0]
+    x, ratio = x * counts.unsqueeze(1), torch.ones(1).to(x)
+    u, evidence = _squared(x @ root, x @ mean, y * counts, counts, ratio, prior_rows, variance)
+    return mean + root @ u[0], evidence[0]
+
+
+def solve_each(
+    kind: Kind, rows: tuple[Tensor, Tensor, Tensor], mean: Tensor, roots: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Like `solve` with each of these R [s, d, k], for all that has no σ²: [s, ..] and [s]."""
+    x, _, counts = rows
+    outputs, x, found = len(mean) // x.shape[1], x * counts.unsqueeze(1), []
+    scores, y = _coded(kind, rows, mean)
+    for some in roots.split(max(1, AT_ONCE // (outputs**2 * x.numel()))):
+        z, ratio = x @ some, torch.ones(len(some)).to(x)
+        u, evidence = _by_newton(FAMILIES[kind], z, scores, y, counts, ratio)
+        found.append((mean + (u @ some.mT).flatten(1), evidence))
+    weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
+    return weights, evidence
 
 
 def _coded(kind: Kind, rows: tuple[Tensor, Tensor, Tensor], mean: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,41 +172,42 @@ def evidence_of(
 def _by_newton(
     family: Family, z: Tensor, offset: Tensor, y: Tensor, counts: Tensor, ratio: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Weights [s, outputs, d] around scores [n, outputs], and the evidence by Laplace."""
+    """Weights [s, outputs, d] around scores [n, outputs], and the evidence by Laplace.
+
+    z is [n, d], or [s, n, d] where it differs.
+    """
     back = None
-    if z.shape[0] < z.shape[1]:  # the solution lies in the span of the rows
-        back, triangle = torch.linalg.qr(z.T)
-        z = triangle.T
-    shape = offset.shape[1], z.shape[1]
+    if z.shape[-2] < z.shape[-1]:  # the solution lies in the span of the rows
+        back, triangle = torch.linalg.qr(z.mT)
+        z = triangle.mT
+    shape = offset.shape[1], z.shape[-1]
     size = shape[0] * shape[1]
-    eye = torch.eye(size, dtype=z.dtype, device=z.device)
+    eye, columns = torch.eye(size, dtype=z.dtype, device=z.device), z.mT.contiguous()
+    each, each_column = (side if side.ndim == 2 else side[:, None, None] for side in (z, columns))
     lengths = torch.tensor(STEP_LENGTHS, dtype=z.dtype, device=z.device)
 
-    def scores(u: Tensor) -> Tensor:
-        """[…, s, size] → […, s, n, outputs]."""
-        return offset + z @ u.unflatten(-1, shape).mT
-
-    def objective(u: Tensor) -> Tensor:
+    def objective(u: Tensor, scores: Tensor) -> Tensor:
         """[…, s]: minus the logarithm of likelihood times prior."""
-        return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores(u), y, counts)
+        return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
-    def curvature(u: Tensor) -> Tensor:
-        weight = family.weight(scores(u)) * counts.reshape(-1, 1, 1)
-        found = torch.einsum("na,snij,nb->siajb", z, weight, z).reshape(-1, size, size)
-        return found + eye / ratio[:, None, None]
+    def curvature(scores: Tensor) -> Tensor:
+        weight = (family.weight(scores) * counts.reshape(-1, 1, 1)).movedim(1, -1)
+        found = (weight.unsqueeze(3) * each_column) @ each  # [s, outputs, outputs, d, d]
+        return found.movedim(3, 2).reshape(-1, size, size) + eye / ratio[:, None, None]
 
-    u = z.new_zeros((len(ratio), size))
+    u, scores = z.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
     for _ in range(NEWTON_STEPS):
-        errors = counts.unsqueeze(1) * (family.mean(scores(u)) - y)
+        errors = counts.unsqueeze(1) * (family.mean(scores) - y)
         slope = (errors.mT @ z).flatten(1) + u / ratio[:, None]
-        step = torch.linalg.solve(curvature(u), slope[..., None])[..., 0]
-        tried = u - lengths[:, None, None] * step
-        best = objective(tried).argmin(dim=0)
-        u = u - lengths[best][:, None] * step
-    factor = torch.linalg.cholesky_ex(curvature(u))[0]
-    evidence = -objective(u) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
+        step = torch.linalg.solve(curvature(scores), slope[..., None])[..., 0]
+        along = (step.unflatten(-1, shape) @ columns).mT  # scores are linear in the length
+        tried = u - lengths[:, None, None] * step, scores - lengths[:, None, None, None] * along
+        taken = lengths[objective(*tried).argmin(dim=0)]
+        u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
+    factor = torch.linalg.cholesky_ex(curvature(scores))[0]
+    evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
     u = u.unflatten(-1, shape)
-    return u if back is None else u @ back.T, evidence
+    return u if back is None else u @ back.mT, evidence
 
 
 def grid(centre: Tensor | float, spread: float, points: int, width: float = 2.0) -> Tensor:

@@ -25,9 +25,9 @@ class Shared(NamedTuple):
     """Vectors T = [e, y, Z] of the rows, seen through V = I + s·XD²Xᵀ, for each s."""
 
     solved: Tensor
-    """[s, d, t]: DXᵀV⁻¹T."""
+    """[s, d, t]: DXᵀV⁻¹T, for every s but zero."""
     products: Tensor
-    """[s, t, t]: TᵀV⁻¹T."""
+    """[s, t, t]: TᵀV⁻¹T. The first s is zero: V is the identity, and nothing is to be solved."""
     logdet: Tensor
     """[s]: of V."""
 
@@ -35,30 +35,52 @@ class Shared(NamedTuple):
     def of(cls, x: Tensor, spread: Tensor, vectors: Tensor, strengths: Tensor) -> Shared:
         """In as many dimensions as there are rows, or columns of x, whichever are fewer."""
         n, d = x.shape
-        strength = strengths[:, None, None]
         known, total = spread.unsqueeze(1) * (x.T @ vectors), vectors.T @ vectors
         wide = x * spread if n <= d else x
         kernel = wide @ wide.T if n <= d else (x.T @ x) * spread * spread.unsqueeze(1)
         eye = torch.eye(len(kernel)).to(x)
-        factor = torch.linalg.cholesky_ex(torch.addcmul(eye, strength, kernel))[0]
-        side = (vectors if n <= d else known).expand(len(strengths), -1, -1)
-        half = torch.linalg.solve_triangular(factor, side, upper=False)
-        solved = torch.linalg.solve_triangular(factor.mT, half, upper=True)
-        products = half.mT @ half
-        if n <= d:
-            solved = wide.T @ solved
-        else:
-            products = total - strength * products
-        # Without slopes V is the identity: nothing is to be solved.
-        return cls(
-            torch.cat([known.unsqueeze(0), solved]),
-            torch.cat([total.unsqueeze(0), products]),
-            torch.cat([strengths.new_zeros(1), logdet_of(factor)]),
-        )
+        side, ways, products, logdet = vectors if n <= d else known, [], [total], [eye[0, 0] * 0]
+        for strength in strengths.unbind():  # one by one: matrices of all would leave the cache
+            # Symmetric: turned over it is the same, and lies as the solver wants it.
+            factor = torch.linalg.cholesky_ex(torch.addcmul(eye, strength, kernel).mT)[0]
+            half = torch.linalg.solve_triangular(factor, side, upper=False)
+            solved = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+            ways.append(wide.T @ solved if n <= d else solved)
+            seen = half.T @ half
+            products.append(seen if n <= d else total - strength * seen)
+            logdet.append(logdet_of(factor))
+        return cls(*(torch.stack(side) for side in (ways, products, logdet)))
 
-    def at(self, places: list[int]) -> Shared:
-        """For some of the s."""
-        return Shared(*(side[places] for side in self))
+
+class Beliefs(NamedTuple):
+    """All candidates: f·s with own effects, then t by themselves."""
+
+    evidence: Tensor
+    """[f·s + t]: logarithms."""
+    effects: Tensor
+    """[f, s, r]: u."""
+    ways: Tensor
+    """[k, d, 2 + r]: where e, y and Z lead with each strength of slopes that is not zero."""
+    at: Tensor
+    """[s, k]: which of these strengths is that of each candidate with own effects."""
+    at_alone: Tensor
+    """[t, k]: … by itself."""
+    mean: Tensor
+    root: Tensor
+    """[d, r]: B."""
+
+    def average(self, chances: Tensor) -> Tensor:
+        """The mean of the candidates' weights [d], of which each has such a chance.
+
+        Chances are summed before weights are made: candidates differ by few numbers.
+        """
+        beside = chances[: self.effects[..., 0].numel()].reshape(self.effects.shape[:2])
+        each, u = beside.sum(0), (beside.unsqueeze(2) * self.effects).sum(0)
+        alone = chances[beside.numel() :] @ self.at_alone
+        sides = torch.stack([each @ self.at, alone], dim=1)
+        along = torch.cat([sides, -(self.at.T @ u)], dim=1)  # [k, 2 + r]
+        led = (self.ways * along.unsqueeze(1)).sum((0, 2))
+        return each.sum() * self.mean + self.root @ u.sum(0) + led
 
 
 def beliefs(
@@ -71,40 +93,49 @@ def beliefs(
     factors: tuple[float, ...],
     slopes: tuple[float, ...],
     alone: tuple[float, ...],
-) -> tuple[Tensor, Tensor]:
-    """Weights [f·s + t, d] and logarithms of the evidence, of all candidates.
+) -> Beliefs:
+    """All that a task may believe, and how much speaks for each.
 
     B are the `effects` [d, r], D is the `spread` [d]. σ² is about `variance`, which is worth
     `KNOWN` rows. Rows that do not count are zero.
     """
     x, y, counts = rows
     error = y - x @ mean
-    strengths = [0.0, *sorted({*slopes, *alone} - {0.0})]
+    strengths = sorted({*slopes, *alone} - {0.0})
     vectors = torch.cat([error.unsqueeze(1), y.unsqueeze(1), x @ effects], dim=1)
-    grids = (strengths[1:], factors, slopes, alone)
+    grids = (strengths, factors, slopes, alone)
     every, factor, slope, strength = (
         torch.tensor(each, dtype=x.dtype, device=x.device) for each in grids
     )
     shared = Shared.of(x, spread, vectors, every)
+    places, own_places = (
+        [[0.0, *strengths].index(one) for one in side] for side in (slopes, alone)
+    )
 
-    solved, products, logdet = shared.at([strengths.index(each) for each in slopes])
-    u, quad, more = _effects(products, factor)
-    seen = solved[:, :, 0] - (solved[:, :, 2:] @ u.unsqueeze(-1)).squeeze(-1)
-    w = mean + u @ effects.T + spread * slope.unsqueeze(1) * seen
-    total = (error * error).sum()
-    evidence = evidence_of(logdet + more, quad, total, counts, KNOWN, variance)
-
-    solved, products, logdet = shared.at([strengths.index(each) for each in alone])
-    by_itself = spread * strength.unsqueeze(1) * solved[:, :, 1]
-    quad, total = products[:, 1, 1], (y * y).sum()
-    for_itself = evidence_of(logdet, quad, total, counts, KNOWN, variance)
-    return torch.cat([w.flatten(0, 1), by_itself]), torch.cat([evidence.flatten(), for_itself])
+    u, quad, more = _effects(shared.products[places], factor)
+    logdet, total = shared.logdet[places] + more, shared.products[0, 0, 0]
+    evidence = evidence_of(logdet, quad, total, counts, KNOWN, variance)
+    quad, total = shared.products[own_places, 1, 1], shared.products[0, 1, 1]
+    for_itself = evidence_of(shared.logdet[own_places], quad, total, counts, KNOWN, variance)
+    return Beliefs(
+        torch.cat([evidence.flatten(), for_itself]),
+        u,
+        shared.solved * (every[:, None, None] * spread.unsqueeze(1)),
+        (slope.unsqueeze(1) == every).to(x.dtype),
+        (strength.unsqueeze(1) == every).to(x.dtype),
+        mean,
+        effects,
+    )
 
 
 def _effects(products: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """u [f, s, r], eᵀV⁻¹e and what is added to the determinant, all with own effects in V."""
     toward, about = products[:, 2:, :1], products[:, 2:, 2:]
     eye, factor = torch.eye(about.shape[-1]).to(about), factors[:, None, None, None]
-    small = torch.linalg.cholesky_ex(eye + factor * about)[0]
-    u = (factor * torch.cholesky_solve(toward.expand(len(factors), -1, -1, -1), small))[..., 0]
-    return u, products[:, 0, 0] - (toward[..., 0] * u).sum(-1), logdet_of(small)
+    small, side = eye + factor * about, factor * toward
+    if len(eye) == 1:  # as nearly everywhere: a division in the place of a solver
+        u, logdet = (side / small)[..., 0], small[..., 0, 0].log()
+    else:
+        triangle = torch.linalg.cholesky_ex(small)[0]
+        u, logdet = torch.cholesky_solve(side, triangle)[..., 0], logdet_of(triangle)
+    return u, products[:, 0, 0] - (toward[..., 0] * u).sum(-1), logdet

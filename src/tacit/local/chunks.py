@@ -56,15 +56,16 @@ def chunk_bytes(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory // GPU_SHARE
 
 
-def widths_of(counts: Tensor) -> Tensor:
-    """Row counts rounded up to 16, 32, 64, 96, 128, 192, 256, …
+def widths_of(counts: Tensor, *, traced: bool = True) -> Tensor:
+    """Row counts rounded up to 16, 32, 64, 96, 128, 192, 256, …; 24 and 48 too where not `traced`.
 
     Every width is traced by itself: where rows are few that costs more than filler does.
     """
     fraction, exponent = torch.frexp(counts.clamp(min=NARROW).double())
     power = torch.ldexp(torch.ones_like(fraction), exponent - (fraction == 0.5).int())
     middle = 0.75 * power
-    return torch.where((power >= 8 * NARROW) & (counts <= middle), middle, power).long()
+    halved = power >= (8 if traced else 2) * NARROW
+    return torch.where(halved & (counts <= middle), middle, power).long()
 
 
 @lru_cache(maxsize=1024)

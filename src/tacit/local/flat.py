@@ -19,13 +19,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, vmap
 
 from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.errors import TacitError
 from tacit.local.convolution import task_layers
 from tacit.local.dropout import own_chance
 from tacit.local.losses import weighted_loss
+from tacit.local.slopes import grad
 
 ModelFactory = Callable[[Federation], nn.Module]
 

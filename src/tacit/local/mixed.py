@@ -32,11 +32,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from tacit.data.federation import Kind
 from tacit.families import FAMILIES, Family
 from tacit.local.bayes import STEP_LENGTHS
+from tacit.local.slopes import grad
 
 NEWTON_STEPS = 10
 NODES = {1: 9, 2: 5}

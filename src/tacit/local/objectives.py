@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from tacit.data.federation import Kind
 from tacit.families import expected_count
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
+from tacit.local.slopes import grad
 
 
 class Anchor(NamedTuple):

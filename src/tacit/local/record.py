@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -25,15 +24,18 @@ Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
 def recorded(
-    function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor]
+    function: Callable[..., Sequence[Tensor]],
+    arguments: Sequence[Tensor],
+    simplify: Callable[[fx.Graph], None] = lambda graph: None,
 ) -> fx.GraphModule:
-    """The operations of `function` on arguments like these."""
+    """The operations of `function` on arguments like these, made into code once simplified."""
     recorder = _Recorder()
     for number, argument in enumerate(arguments):
         recorder.name(argument, recorder.graph.placeholder(f"argument_{number}"))
     with recorder:
         results = function(*arguments)
         recorder.graph.output([recorder.node_of(value) for value in results])
+    simplify(recorder.graph)
     return fx.GraphModule(recorder.constants, recorder.graph)
 
 
@@ -61,7 +63,9 @@ class _Recorder(TorchDispatchMode):
                 self.name(one, self.graph.call_function(operator.getitem, (node, place)))
 
     def node_of(self, value: Any) -> Any:
-        """The node that gives a tensor; everything else is what it is."""
+        """The node that gives a tensor, also inside a list; everything else is what it is."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.node_of(one) for one in value)
         if not isinstance(value, Tensor):
             return value
         if value not in self._nodes:
@@ -81,6 +85,6 @@ class _Recorder(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default:  # a constant that may be written to later
             func = torch.ops.aten.lift_fresh_copy.default
         result = func(*args, **(kwargs or {}))
-        given = pytree.tree_map(self.node_of, (args, kwargs or {}))
-        self.name(result, self.graph.call_function(func, *given))
+        named = {name: self.node_of(value) for name, value in (kwargs or {}).items()}
+        self.name(result, self.graph.call_function(func, self.node_of(args), named))
         return result

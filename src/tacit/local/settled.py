@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.data.federation import Kind
-from tacit.local.bayes import average, bell, solve
+from tacit.local.bayes import average, bell, solve_each
 from tacit.local.beliefs import beliefs
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -50,21 +50,19 @@ def settled(
     alone = torch.full((len(ALONE),), by_itself / len(ALONE), dtype=beta.dtype).log()
     likely = torch.cat([beside.flatten() + math.log1p(-by_itself), alone]).to(beta)
     if kind == "regression":
-        weights, evidence = beliefs(
-            rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE
-        )
-        return average(weights, evidence + likely)
-    eye, found = torch.diag(spread), []
-    for factor in FACTORS:
-        for slope in slopes:
-            # [d, d + r]: own effects beside small slopes of everything
-            root = torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-            found.append(solve(kind, rows, beta, root, rest))
-    zero = torch.zeros_like(beta)
-    for strength in ALONE:
-        root = math.sqrt(strength) * eye
-        found.append(solve(kind, rows, zero, root, rest))
-    weights, evidence = (torch.stack(side) for side in zip(*found, strict=True))
+        found = beliefs(rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE)
+        return found.average(torch.softmax(found.evidence + likely, dim=0))
+    eye = torch.diag(spread)
+    # [d, d + r]: own effects beside small slopes of everything
+    roots = [
+        torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
+        for factor in FACTORS
+        for slope in slopes
+    ]
+    by_self = torch.stack([math.sqrt(strength) * eye for strength in ALONE])
+    found = [solve_each(kind, rows, beta, torch.stack(roots))]
+    found.append(solve_each(kind, rows, torch.zeros_like(beta), by_self))
+    weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
     return average(weights, evidence + likely)
 
 

@@ -44,6 +44,12 @@ def threads_for(numbers: int, slots: int = 1) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def abreast_for(rows: torch.Tensor) -> int:
+    """How many steps over these rows run side by side: one where they are few, or on a GPU."""
+    few = rows.numel() < WORTH_SHARING or rows.device.type != "cpu"
+    return 1 if few else torch.get_num_threads()
+
+
 def side_by_side(work: Callable[[T], R], items: Iterable[T], abreast: int) -> Iterator[R]:
     """`work` of every item in their order, so many at a time, each on a thread of its own.
 
@@ -53,10 +59,15 @@ def side_by_side(work: Callable[[T], R], items: Iterable[T], abreast: int) -> It
         yield from map(work, items)
         return
     begun: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(abreast, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for item in items:
-            begun.append(pool.submit(work, item))
-            if len(begun) > abreast:  # results wait for who asked, but not many of them
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # who takes the results: its threads would be in their way
+    try:
+        with ThreadPoolExecutor(abreast, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for item in items:
+                begun.append(pool.submit(work, item))
+                if len(begun) > abreast:  # results wait for who asked, but not many of them
+                    yield begun.popleft().result()
+            while begun:
                 yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
+    finally:
+        torch.set_num_threads(before)

@@ -96,8 +96,7 @@ def _traced(
         shape.append(out_spec)
         return results
 
-    graph = recorded(on_leaves, [_blank(value) for value in flat])
-    _simplify(graph)
+    graph = recorded(on_leaves, [_blank(value) for value in flat], _simplify)
     return graph, shape[-1]
 
 
@@ -108,7 +107,7 @@ def _blank(like: Tensor) -> Tensor:
     return like.new_zeros(numbers).as_strided(like.shape, like.stride())
 
 
-def _simplify(graph: fx.GraphModule) -> None:
+def _simplify(graph: fx.Graph) -> None:
     """Leave out operations that do nothing; for small models each costs as much as a real one.
 
     The gradient of a sum begins with a tensor of ones and multiplies by it: without those products
@@ -117,14 +116,13 @@ def _simplify(graph: fx.GraphModule) -> None:
     """
     in_place = any(
         isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-        for node in graph.graph.nodes
+        for node in graph.nodes
     )
-    for node in graph.graph.nodes:
+    for node in graph.nodes:
         source = _same_view(node) or (None if in_place else _same_product(node))
         if source is not None:
             node.replace_all_uses_with(source)
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
+    graph.eliminate_dead_code()
 
 
 def _same_view(node: fx.Node) -> fx.Node | None:

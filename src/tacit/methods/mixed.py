@@ -294,7 +294,7 @@ class Mixed(LinearMethod):
             own, root = self.own(len(board["beta"])), board["working root"]
             known, found = information(gram, own, root), score(rows, own, board["beta"], root)
         loud = self.loud(board["beta"])
-        known, found = known * loud * loud.unsqueeze(1), loud * found
+        known, found = known * torch.outer(loud, loud), loud * found
         known = flatten(known) if self.whole else known.trace().reshape(1)
         if board.stage != "scores":
             return torch.cat([known, found])

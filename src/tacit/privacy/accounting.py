@@ -8,7 +8,7 @@ are kept as counts and their order cannot matter.
 upper bound. Measured against an independent computation (tests/privacy/test_recomputed.py) it is at
 most 1e-6 above the true ε for up to 50 releases, and at most 2e-8 more for each further one.
 Plain Gaussian releases are one release together, whose loss is a Gaussian: no grid is needed, and ε
-is exact however many there are (Balle & Wang 2018), up to `ROUNDED_UP`.
+is exact however many there are (`privacy.gaussian`, ours and checked), up to `ROUNDED_UP`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from tacit.errors import TacitError
+from tacit.privacy.gaussian import epsilon_of
 from tacit.privacy.sampling import (
     NEIGHBOURS,
     Accountant,
@@ -137,11 +138,7 @@ def _spent(releases: frozenset[tuple[Booked, int]], delta: float, neighbours: Ne
 
 def _plain(noise: float, delta: float, neighbours: Neighbours) -> float:
     """ε of one Gaussian release: δ(ε) has a closed form."""
-    import dp_accounting
-
-    moved = 2.0 if neighbours == "replace" else 1.0
-    with np.errstate(divide="ignore"):  # δ is zero somewhere on the way
-        epsilon = float(dp_accounting.get_epsilon_gaussian(noise / moved, delta))
+    epsilon = epsilon_of(noise / (2.0 if neighbours == "replace" else 1.0), delta)
     return epsilon + ROUNDED_UP * max(1.0, epsilon) if epsilon > 0 else 0.0
 
 

@@ -20,8 +20,8 @@ from tacit.privacy.moments import Moments
 
 BITS_SHARE = 0.05
 """Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""
-AT_ONCE = 1 << 22
-"""Numbers that are turned into double precision, and into integers, at a time."""
+AT_ONCE = 1 << 17
+"""Numbers that are turned into double precision, and into integers, at a time: near the cache."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Bounded:
         unit = clip if math.isfinite(clip) else 1.0
         longest = LONGEST * clip / unit
         scale = torch.where(finite, (longest / norms).clamp(max=1 / unit), 0.0)
-        kept = torch.where(finite.unsqueeze(1), contributions, 0.0)
+        # Hardly ever is one not: a copy of all for nothing.
+        every = bool(finite.all())
+        kept = contributions if every else torch.where(finite.unsqueeze(1), contributions, 0.0)
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
         return cls(kept, scale, bits)
 
@@ -107,20 +109,22 @@ class Bounded:
             many = max(1, AT_ONCE // place.size(length))
             sides = (side.split(many) for side in (self.kept, self.scale, self.bits))
             parts = (Bounded(*part) for part in zip(*sides, strict=True))
+            # Fewer than 2^22 vectors of at most 2^30 steps: doubles hold their sum exactly.
             found = [_steps(part.vectors(place, None), grid).sum(dim=0) for part in parts]
-            return torch.stack(found).sum(dim=0)
+            return _whole(torch.stack(found), grid).sum(dim=0)
         assert tasks is not None
         # A task adds to few of the sums: only those are made.
         loadings = place.relation.loadings[tasks].double()
-        total = _steps(self.kept.new_zeros(place.relation.sums, length).double(), grid)
+        total = _whole(self.kept.new_zeros(place.relation.sums, length).double(), grid)
         for pairs in loadings.nonzero().split(max(1, AT_ONCE // length)):
             task, to = pairs.unbind(dim=1)
             scale = self.scale[task] * place.rest * loadings[task, to]
             values = self.kept[task].double() * scale.unsqueeze(1)
-            total.index_add_(0, to, _steps(values, grid))
+            total.index_add_(0, to, _whole(_steps(values, grid), grid))
         if not place.with_bits:
             return total.reshape(-1)
-        return torch.cat([total.reshape(-1), _steps(self._told, grid).sum().reshape(1)])
+        told = _whole(_steps(self._told, grid), grid).sum()
+        return torch.cat([total.reshape(-1), told.reshape(1)])
 
     @property
     def _told(self) -> Tensor:
@@ -136,4 +140,10 @@ def _lengths(vectors: Tensor) -> Tensor:
 
 
 def _steps(values: Tensor, grid: Grid | None) -> Tensor:
-    return values if grid is None else torch.trunc(values * grid.steps).long()
+    """Values on the grid, as whole numbers in double precision; they are written over."""
+    return values if grid is None else values.mul_(grid.steps).trunc_()
+
+
+def _whole(steps: Tensor, grid: Grid | None) -> Tensor:
+    """As integers, where there is a grid."""
+    return steps if grid is None else steps.long()

@@ -55,8 +55,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scipy.optimize import brentq
-
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, merged
 from tacit.privacy.sampling import Accountant, Everyone, Neighbours, Sampler
@@ -151,12 +149,13 @@ def halting(mean: float) -> float:
     if mean <= 1 + 1e-9:
         return 1.0
 
-    def excess(log: float) -> float:  # in ln(1/γ), which is about ln(mean · ln mean)
-        return math.expm1(log) / log - mean
-
-    # Up to the solver's precision, and then on the side of fewer runs than were paid for.
-    log: Any = brentq(excess, 1e-12, 10 + 2 * math.log(mean))
-    return min(1.0, math.exp(-log) * (1 + 1e-7))
+    # In ln(1/γ), which is about ln(mean · ln mean), halving until no digits are left.
+    low, high = 1e-12, 10 + 2 * math.log(mean)
+    for _ in range(64):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.expm1(middle) / middle < mean else (low, middle)
+    # … and then on the side of fewer runs than were paid for.
+    return min(1.0, math.exp(-low) * (1 + 1e-7))
 
 
 def number_of_runs(mean: float, randomness: Randomness) -> int:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.io import loadmat
 
 from tacit.data.assemble import About, assemble
 from tacit.data.federation import Federation
@@ -130,6 +129,8 @@ def check_rows(rows: str) -> None:
 
 def read_mat(file: Path, layouts: Sequence[Sequence[str]], what: str) -> dict[str, Any]:
     """The variables of a MATLAB file that has at least those of one layout."""
+    from scipy.io import loadmat  # takes long to load, and few sets need it
+
     try:
         content = loadmat(file, appendmat=False)
     except Exception as error:  # a damaged file can raise nearly anything
