@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.data.federation import Kind, Rows
+from tacit.data.federation import NUMBERS, Kind, Rows
 from tacit.engine import evaluate
 from tacit.engine.blend import (
     ALONE,
@@ -30,7 +30,7 @@ from tacit.engine.blend import (
 from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.local.batches import Batches, all_rows
-from tacit.local.own import coded, constants, linear_alone, linear_raw, mean_of
+from tacit.local.own import SURE, coded, constants, linear_alone, linear_raw, mean_of
 from tacit.local.stack import FOLDS, folds, losses, per_task, weigh
 from tacit.local.threads import threads_for
 from tacit.local.trees import grow
@@ -40,9 +40,9 @@ LEAN = 0.6
 """The weight of the shared model before any row is seen; the others have equal ones."""
 EARN = 0.35
 """Standard errors by which a combination must beat the shared model before it counts."""
-FEWEST_ROWS = 25
-"""With fewer rows a task keeps the shared model: it has weighed that by evidence already, and folds
-of a handful of rows tell nothing."""
+FEWEST_ROWS, ROWS_FOR_TREES = 12, 25
+"""With fewer rows a task keeps the shared model (folds of a handful of rows tell nothing), or
+combines it without trees."""
 MOST_COLUMNS = 300
 NEGLIGIBLE = 0.02
 """Smaller weights are dropped, with the trees that they would keep."""
@@ -92,9 +92,8 @@ class Combine:
         """All parts of these tasks on these rows, and without one fold after the other."""
         own = evaluate.select(rows, tasks)
         fold, rank = folds(own.offsets, self.keys[tasks]), _ranks(own)
-        enough = own.counts >= FEWEST_ROWS
-        every = torch.ones_like(enough)
-        has = torch.stack([every, every, every, enough, enough], dim=1)
+        judged, treed = (own.counts >= few for few in (FEWEST_ROWS, ROWS_FOR_TREES))
+        has = torch.stack([judged, judged | True, judged | True, treed, treed], dim=1)
         range_ = _range(self.kind, own)
         unseen = own.x.new_zeros(len(PARTS), len(own.y), self.outputs, dtype=torch.float64)
         for number in range(FOLDS):
@@ -103,14 +102,17 @@ class Combine:
             unseen[CONSTANT, held] = constants(self.kind, kept, self.outputs)[of]
             said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
             unseen[LINEAR, held] = within(said, range_[of])
-            here = held & enough[rank]
+            here = held & judged[rank]
             if bool(here.any()):
-                out = self._shared_without(own, held, tasks, enough)
+                out = self._shared_without(own, held, tasks, judged)
                 unseen[SHARED, here] = within(mean_of(self.kind, out), range_[rank[here]])
-        fitted, (plain, beside) = self.fit(own, tasks, unseen[SHARED], enough, bagged=True)
-        soft = fitted.constant[rank[enough[rank]]]
-        unseen[TREES, enough[rank]] = softened(self.kind, plain, soft)
-        unseen[ON_SHARED, enough[rank]] = softened(self.kind, beside, soft)
+        fitted, (plain, beside) = self.fit(own, tasks, unseen[SHARED], treed, bagged=True)
+        inside = treed[rank]
+        soft = fitted.constant[rank[inside]]
+        unseen[TREES, inside] = softened(self.kind, plain, soft)
+        unseen[ON_SHARED, inside] = softened(self.kind, beside, soft)
+        if self.kind not in NUMBERS:  # what is never weighed is still a probability
+            unseen = unseen.clamp(SURE, 1 - SURE)
         return Judged(own, fold, unseen, has, fitted)
 
     def weights(self, judged: Judged) -> tuple[Tensor, Tensor]:
@@ -118,8 +120,9 @@ class Combine:
         rows, has = judged.rows, judged.has
         rank, y = _ranks(rows), rows.y
         lean = has.double()
-        lean[:, SHARED] = LEAN / (1 - LEAN) * (lean.sum(dim=1) - 1)
-        lean = lean / lean.sum(dim=1, keepdim=True)
+        lean[:, SHARED] = 0.0
+        lean = (1 - LEAN) * lean / lean.sum(dim=1, keepdim=True)
+        lean[:, SHARED] = LEAN
         row_losses = losses(self.kind, judged.unseen, y)
         both = torch.zeros(2, len(y)).to(row_losses)
         every = torch.ones_like(y, dtype=torch.bool)
@@ -144,16 +147,16 @@ class Combine:
         own = (1 - worse) * own + worse * alone
         own = torch.where(own > NEGLIGIBLE, own, 0.0)
         own = own / own.sum(dim=1, keepdim=True)
-        return torch.where(has[:, [TREES]], own, shared), alone
+        return torch.where(has[:, [SHARED]], own, shared), alone
 
     def fit(
-        self, own: Rows, tasks: Tensor, shared: Tensor, enough: Tensor, *, bagged: bool
+        self, own: Rows, tasks: Tensor, shared: Tensor, treed: Tensor, *, bagged: bool
     ) -> tuple[Blend, tuple[Tensor, Tensor]]:
         """All parts on all of these rows, and what bagged trees say of rows they have not seen."""
-        some = enough.nonzero().squeeze(1)
+        some = treed.nonzero().squeeze(1)
         few, keys = evaluate.select(own, some), self.keys[tasks[some]]
         target, x = coded(self.kind, few.y, self.outputs), few.x.flatten(1)
-        beside = torch.cat([x, shared[enough[_ranks(own)]].to(x)], dim=1)
+        beside = torch.cat([x, shared[treed[_ranks(own)]].to(x)], dim=1)
         plain, more = (grow(seen, target, few.offsets, keys, bagged=bagged) for seen in (x, beside))
         holder = torch.full((len(tasks),), -1, dtype=torch.int64, device=tasks.device)
         holder[some] = torch.arange(len(some), device=tasks.device)
@@ -189,9 +192,9 @@ class Combine:
         assert found is not None
         return found
 
-    def _shared_without(self, own: Rows, held: Tensor, tasks: Tensor, enough: Tensor) -> Tensor:
+    def _shared_without(self, own: Rows, held: Tensor, tasks: Tensor, judged: Tensor) -> Tensor:
         """Raw outputs on held rows of tasks with enough of them, which did not see these rows."""
-        some = enough.nonzero().squeeze(1)
+        some = judged.nonzero().squeeze(1)
         kept, judge = (evaluate.select(own.where(mask), some) for mask in (~held, held))
         w, buffers = self.trained.settled_models(kept, tasks[some])
         every, trained = torch.arange(len(some), device=some.device), self.trained
@@ -243,8 +246,8 @@ class Ended:
     alone: Blend
     unseen: Tensor
     """[rows, outputs] what shared models expected of training rows without having seen them."""
-    enough: Tensor
-    """Which tasks combine anything."""
+    treed: Tensor
+    """Which tasks have trees."""
 
 
 def combine(trained: Tasks, progress: Progress, tasks: Tensor | None = None) -> Ended:
@@ -298,7 +301,7 @@ def deliver(trained: Tasks, ended: Ended, tasks: Tensor | None = None) -> Delive
     for some in work.spans(own, every):
         rows = evaluate.select(own, some)
         end = begin + len(rows.y)
-        made, _ = work.fit(rows, tasks[some], unseen[begin:end], ended.enough[some], bagged=False)
+        made, _ = work.fit(rows, tasks[some], unseen[begin:end], ended.treed[some], bagged=False)
         blends.append(replace(made, weights=ended.blend.weights[some]))
         begin = end
     return Delivered(Blend.joined(blends).trimmed(), models)

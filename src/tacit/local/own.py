@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.func import vmap
+from torch.nn.functional import logsigmoid
 
 from tacit.data.federation import Kind, Rows
 from tacit.families import HALF, expected_count
@@ -15,6 +17,8 @@ from tacit.local.batches import Batches
 from tacit.local.bayes import average, design, grid, posterior
 from tacit.local.stack import per_task
 
+MOST_TOGETHER = 100
+"""Coefficients of all classes that are found together."""
 SURE = 1e-6
 """No probability is nearer to zero or one."""
 STRENGTHS = {True: (3.0, 4.0, 9), False: (0.0, 2.0, 5)}
@@ -63,8 +67,10 @@ def constants(kind: Kind, rows: Rows, outputs: int) -> Tensor:
 def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
     """One task's exact linear model [outputs, d + 1], averaged over strengths by their evidence.
 
-    Columns are scaled inside the task, and numbers are centred: so nothing is drawn to zero that
-    is zero by nobody's choice.
+    Where classes and columns are many, each class is told from the rest: all at once would be one
+    system of outputs · d.
+    Columns are scaled inside the task, and numbers are centred: so nothing is drawn to zero that is
+    zero by nobody's choice.
     """
     width = batches.x[0][0].numel() + 1
     x, y, counts = design(batches, width)
@@ -82,8 +88,18 @@ def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
     rows = (x - middle) / scale * counts.unsqueeze(1), (y - level) / reach * counts, counts
     centre, far, points = STRENGTHS[kind == "regression"]
     strengths = grid(centre, far / 2, points).to(x)
-    found = average(*posterior(kind, rows, x.new_zeros(outputs * width), None, strengths))
-    w = reach * found.reshape(outputs, width) / scale
+    zero = x.new_zeros(width)
+    if kind == "multiclass" and outputs * width > MOST_TOGETHER:
+
+        def against_the_rest(label: Tensor) -> Tensor:
+            is_it = (rows[1] == label).to(x.dtype) * counts
+            return average(*posterior("binary", (rows[0], is_it, counts), zero, None, strengths))
+
+        found = vmap(against_the_rest)(torch.arange(outputs, device=x.device))
+    else:
+        found = average(*posterior(kind, rows, zero.repeat(outputs), None, strengths))
+        found = found.reshape(outputs, width)
+    w = reach * found / scale
     inner = torch.where(last, 0.0, middle)
     bias = w[:, -1] - w @ inner + level
     return torch.cat([w[:, :-1], bias.unsqueeze(1)], dim=1)
@@ -91,4 +107,6 @@ def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
 
 def linear_raw(w: Tensor, x: Tensor) -> Tensor:
     """Raw outputs [rows, outputs] of each row's own linear model [rows, outputs, d + 1]."""
-    return torch.einsum("noi,ni->no", w[..., :-1], x.flatten(1).to(w)) + w[..., -1]
+    out = torch.einsum("noi,ni->no", w[..., :-1], x.flatten(1).to(w)) + w[..., -1]
+    classes, width = w.shape[-2:]
+    return logsigmoid(out) if classes > 1 and classes * width > MOST_TOGETHER else out

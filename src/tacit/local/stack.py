@@ -85,11 +85,10 @@ def _least_squares(errors: Tensor, inside: Tensor, offsets: Tensor, drawn_to: Te
     )
     gram = per_task(products, offsets).T.reshape(-1, models, models)
     rows = per_task(inside.unsqueeze(0), offsets)[0]
-    smallest = torch.diagonal(gram, dim1=1, dim2=2).amin(dim=1) / rows.clamp(min=1)
-    gram = gram / smallest.clamp(min=1e-30)[:, None, None]
-    eye = torch.eye(models).to(gram)
-    # Errors of a model that is exact are rounding: the pull needs a scale then, too.
-    gram = torch.where(smallest[:, None, None] > 0, gram, ROWS * eye)
+    each = torch.diagonal(gram, dim1=1, dim2=2) / rows.clamp(min=1).unsqueeze(1)
+    # A model without any error is a unit of nothing: then rounding is the unit.
+    unit = torch.maximum(each.amin(dim=1), 1e-12 * each.amax(dim=1)).clamp(min=1e-300)
+    gram, eye = gram / unit[:, None, None], torch.eye(models).to(gram)
     gram, aim = gram + ROWS * eye, ROWS * drawn_to
     for _ in range(SWEEPS):
         for a, b in pairs:
