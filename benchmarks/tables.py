@@ -41,7 +41,7 @@ def measure(work: tuple[str, float | None, int]) -> tuple[str, float | None, lis
     gap = (ours - alone)[there]
     error = gap.std(ddof=1) / np.sqrt(len(gap))
     used = 0.0 if run.blend is None else 1 - run.blend.shares["shared"]
-    scores = [run.measured.overall["loss"], run.baselines["local"].overall["loss"]]
+    scores = [float(one.overall["loss"] or 0) for one in (run.measured, run.baselines["local"])]
     broken = float((~np.isfinite(ours)).sum() + len(run.diverged))
     return name, epsilon, [*scores, float(gap.mean() / error) if error > 0 else 0.0, used, broken]
 

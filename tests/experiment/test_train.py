@@ -96,7 +96,7 @@ def test_batch_norm_statistics_are_private_state_and_never_published(make_federa
     means = buffers[:, :6]
     assert (means != 0).any(dim=1).all()  # every task has statistics of its own
     assert len({tuple(row.tolist()) for row in means}) == len(federation)
-    one = run.personal("task-3")
+    one = run.personal("task-3").inner
     assert torch.equal(one[1].running_mean, means[3])
     assert int(one[1].num_batches_tracked) == 5 * 2
     assert not one.training
@@ -121,7 +121,7 @@ def test_batch_norm_equals_plain_torch():
         optimiser.zero_grad()
         nn.functional.mse_loss(plain(rows).squeeze(1), y).backward()
         optimiser.step()
-    ours = run.personal("a")
+    ours = run.personal("a").inner
     for (name, mine), (_, theirs) in zip(
         ours.state_dict().items(), plain.state_dict().items(), strict=True
     ):
@@ -274,10 +274,29 @@ def test_saved_models_predict_what_the_run_predicts(tmp_path):
     with pytest.raises(TacitError, match="'nowhere' was not part of the training"):
         again.predict({name: values[:1] for name, values in new.items()}, ["nowhere"])
     stacked = load_file(tmp_path / "run" / "models" / "personal.safetensors")
-    module = run.personal("s2")
+    module = run.personal("s2").inner
     assert torch.allclose(stacked["weight"][2], module.weight)
     with pytest.raises(TacitError, match="there is no task 's9'"):
         run.personal("s9")
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary", "multiclass"])
+def test_a_personal_model_takes_raw_rows(kind):
+    """What it says is what `predict` says: no scaling is left to the caller."""
+    random = np.random.default_rng(0)
+    x = 1e3 + 50 * random.normal(size=(160, 3))
+    score = (x[:, 0] - 1e3) / 50 + np.sin((x[:, 1] - 1e3) / 20)
+    y = {
+        "regression": 200 + 30 * score,
+        "binary": (score > 0).astype(int),
+        "multiclass": np.digitize(score, [-0.5, 0.5]),
+    }[kind]
+    federation = tacit.data.from_arrays(x, y, np.repeat(["a", "b"], 80), kind=kind)
+    run = tacit.train(federation, seed=0, baselines=False)
+    out = run.personal("b")(torch.from_numpy(x[80:])).detach()
+    wanted = run.predict(x[80:], ["b"] * 80)
+    read = {"binary": torch.sigmoid, "multiclass": lambda out: out.softmax(dim=1)}
+    assert np.allclose(read.get(kind, lambda out: out)(out).numpy(), wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass"])
@@ -319,7 +338,7 @@ def test_frozen_parameters_stay_as_they_are_and_are_not_shared(make_federation):
     module[0].requires_grad_(False)
     run = quick(make_federation(), model=module, rounds=5)
     assert run.simulation.board["mean"].numel() == 9
-    one = run.personal("task-0")
+    one = run.personal("task-0").inner
     assert torch.equal(one[0].weight, module[0].weight)
     assert not torch.equal(one[2].weight, module[2].weight)
 

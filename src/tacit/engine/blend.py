@@ -158,6 +158,13 @@ class Blend:
             **{name: found[name] for name in PER_TASK},
         )
 
+    def cpu(self) -> Blend:
+        """The same, away from a GPU."""
+        kept = ("place", *PER_TASK, "holders")
+        moved = {name: getattr(self, name).cpu() for name in kept}
+        forests = {name: getattr(self, name).to("cpu") for name in ("trees", "on_shared")}
+        return replace(self, **moved, **forests)
+
     @property
     def shares(self) -> dict[str, float]:
         """The mean weight of each part over all tasks; those that combine nothing have one."""

@@ -298,10 +298,13 @@ def deliver(trained: Tasks, ended: Ended, tasks: Tensor | None = None) -> Delive
         own = own.joined(test)
         models = trained.settled_models(own, tasks)
     every, blends, begin = torch.arange(len(tasks)).to(tasks), [], 0
+    weights = ended.blend.weights
     for some in work.spans(own, every):
         rows = evaluate.select(own, some)
         end = begin + len(rows.y)
-        made, _ = work.fit(rows, tasks[some], unseen[begin:end], ended.treed[some], bagged=False)
-        blends.append(replace(made, weights=ended.blend.weights[some]))
+        # Trees without weight are not grown again.
+        treed = ended.treed[some] & (weights[some][:, [TREES, ON_SHARED]] > 0).any(dim=1)
+        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, bagged=False)
+        blends.append(replace(made, weights=weights[some]))
         begin = end
     return Delivered(Blend.joined(blends).trimmed(), models)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tacit import __version__, metrics
 from tacit.data.federation import Federation, Part
@@ -21,6 +21,7 @@ from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
 from tacit.experiment.newcomers import Newcomers
+from tacit.experiment.personal import PersonalModel
 from tacit.files import make_folder, replace
 from tacit.inference.effects import Effects, effects_of
 from tacit.inference.summary import MixedSummary, summary
@@ -165,11 +166,14 @@ class Run:
         """A task's own effects in a mixed model, for that task alone."""
         return effects_of(self.simulation.tasks, self.federation.index(task))
 
-    def personal(self, task: str) -> nn.Module:
-        """The model of one task as a torch module of its own."""
-        number = torch.tensor([self.federation.index(task)], device=self.simulation.device)
+    def personal(self, task: str) -> PersonalModel:
+        """The model of one task as a torch module of its own, for raw rows."""
+        index = self.federation.index(task)
+        number = torch.tensor([index], device=self.simulation.device)
         w, buffers = self.models(number)
-        return self.simulation.model.module(w[0], buffers[0])
+        inner = self.simulation.model.module(w[0], buffers[0])
+        blend = None if self.blend is None else self.blend.cpu()
+        return PersonalModel(inner, self.federation, index, blend)
 
     def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> Any:
         """Predictions for new raw rows: an array, or a table with the training columns.

@@ -76,7 +76,7 @@ class Forests:
         parts = [self.each(some, of).mean(dim=1) for some, of in spans]
         return torch.cat(parts) if parts else self.value[:0]
 
-    def to(self, device: torch.device) -> Forests:
+    def to(self, device: torch.device | str) -> Forests:
         moved = {name: getattr(self, name).to(device) for name in (*NODES, "roots")}
         return replace(self, **moved)
 
