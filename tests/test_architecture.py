@@ -147,6 +147,7 @@ LONG = {
         "tacit.data.tabular.from_table",
         "tacit.data.text.stackexchange",
         "tacit.data.text.text",
+        "tacit.experiment.forecast.forecast",
     ),
     "flags of a command": (
         "tacit.cli.account.account",

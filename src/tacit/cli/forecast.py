@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ def forecast(
         int | None, OPTION(help="Columns; a category is one for each value.")
     ] = None,
     classes: Annotated[int | None, OPTION(help="Of the target; left out: it is a number.")] = None,
+    numbers: Annotated[int | None, OPTION(help="Features that are not 0/1; all of them.")] = None,
     epsilon: Annotated[float | None, OPTION(help="The promise; without it, no privacy.")] = None,
     rounds: Annotated[int | None, OPTION(help="If not what is usual for the method.")] = None,
     cohort: Annotated[float | None, OPTION(help="Share of the tasks in a round.")] = None,
@@ -41,6 +43,7 @@ def forecast(
     """
     facts: dict[str, Any] = {} if data is None else public_facts(data, task, target)
     given = {"tasks": tasks, "rows": rows, "features": features, "classes": classes}
+    given |= {"numbers": numbers}
     facts |= {name: value for name, value in given.items() if value is not None}
     absent = [f"--{name}" for name in ("tasks", "rows", "features") if facts.get(name) is None]
     if absent:
@@ -79,8 +82,7 @@ def public_facts(source: str, task: str | None, target: str | None) -> dict[str,
         raise TacitError(
             f"{source} has a target of kind {found.kind}: numbers or classes are needed"
         )
-    width = 1
-    for size in found.input_shape:
-        width *= size
     classes = {"binary": 2, "multiclass": found.outputs}.get(found.kind)
-    return {"tasks": len(found), "features": width, "classes": classes}
+    numbers = 0 if found.units is None else len(found.units.columns)
+    width = math.prod(found.input_shape)
+    return {"tasks": len(found), "features": width, "classes": classes, "numbers": numbers}

@@ -68,7 +68,8 @@ class Releases:
     heard: float = 1.0
     """How likely it is that common units rise out of the noise."""
     combines: bool = True
-    """Whether a task's last step combines several models, or chooses one as it would alone."""
+    """Whether tasks end as those of a mixed model do: they know how far levels are apart, and
+    combine several models. Otherwise they choose one, as they would alone."""
 
 
 def releases(
@@ -159,7 +160,8 @@ def expected(facts: Facts, world: World, published: Releases) -> Expected:
     beside = constant if n < ENOUGH else min(exact * (1 + BESIDE * hard), alone)
     by_itself = beside if published.combines else alone
     q = remaining(facts, published, lam, beta, own, rest)
-    heard = min(off(n, lam, q + own, unit * LEVELS, rest), by_itself)
+    level = unit * LEVELS if published.combines else math.inf
+    heard = min(off(n, lam, q + own, level, rest), by_itself)
     together = published.heard * heard + (1 - published.heard) * by_itself
     return Expected(*(_error(facts, unit, each) for each in (alone, by_itself, together)))
 

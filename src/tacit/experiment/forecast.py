@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from tacit.checks import check_whole
-from tacit.engine.progress import Progress
+from tacit.engine.progress import silent
 from tacit.errors import TacitError
 from tacit.experiment.expected import expected, releases
 from tacit.experiment.start import progress_of
@@ -28,8 +28,10 @@ TASKS = (0.5, 1.0, 2.0, 4.0)
 HELPS = 0.01
 """A smaller gain from the others is none."""
 FINER = 2 ** (1 / 2)
-FURTHEST = {"epsilon": 64.0, "tasks": 1e6}
-"""Where it is not looked for any further."""
+MOST_EPSILON, MOST_TASKS = 64.0, 1e6
+"""What would help is looked for up to here, in steps of √2."""
+Course = tuple[int | None, float | None]
+"""Rounds and cohort; None for what is usual."""
 SUPPOSED = (
     f"Supposed: {PREDICTABLE:.0%} of what varies can be predicted, {LEVELS:.0%} are levels of "
     "tasks, and of the rest half is common to all tasks (in brackets: a quarter, three quarters)."
@@ -135,6 +137,7 @@ def forecast(
     rows: int,
     features: int,
     classes: int | None = None,
+    numbers: int | None = None,
     epsilon: float | None = None,
     rounds: int | None = None,
     cohort: float | None = None,
@@ -144,9 +147,11 @@ def forecast(
 
     Parameters
     ----------
-    tasks, features : how many tasks there are, and columns of numbers (a category counts one each)
+    tasks, features : how many tasks there are, and columns; a category has one for each value
     rows : that a usual task learns from
     classes : 2 or more; None where the target is a number
+    numbers : how many of the features are numbers, for which tasks must find a common unit, and not
+        yes or no; None for all
     epsilon : the promise; None for no privacy
     rounds, cohort : if not what is usual for the method
     simulate : also make so many runs on tables that are made up accordingly
@@ -155,9 +160,18 @@ def forecast(
         check_whole(name, value, least)
     if classes is not None:
         check_whole("classes", classes, 2)
+    if numbers is not None:
+        check_whole("numbers", numbers, 0)
+        if numbers > features:
+            raise TacitError(f"numbers={numbers}: they are among the {features} features")
+    if rounds is not None:
+        check_whole("rounds", rounds, 1)
+    if cohort is not None and not 0 < cohort <= 1:
+        raise TacitError(f"cohort={cohort!r}: a share of the tasks is needed, up to 1")
     check_whole("simulate", simulate, 0)
     kind = "regression" if classes is None else "binary" if classes == 2 else "multiclass"
-    facts = Facts(tasks, rows, features, kind, classes if classes and classes > 2 else 1)
+    outputs = classes if classes and classes > 2 else 1
+    facts = Facts(tasks, rows, features, kind, outputs, numbers)
     return foreseen(facts, epsilon, rounds, cohort, simulate)
 
 
@@ -167,29 +181,34 @@ def foreseen(
     rounds: int | None = None,
     cohort: float | None = None,
     simulate: int = 0,
-    progress: Progress | None = None,
 ) -> Forecast:
     """The forecast from these facts."""
-    here = point(facts, epsilon, rounds, cohort)
-    course = (rounds, cohort)
-    others = [replace(facts, tasks=max(2, round(times * facts.tasks))) for times in TASKS]
-    usual = here.rounds
-    made = [(usual - 1, cohort), (usual + 2, cohort), (2 * usual, cohort), (rounds, 0.5)]
-    by_course = [here, *(_if_possible(facts, epsilon, *each) for each in made)]
+    here, usual = point(facts, epsilon, rounds, cohort), (rounds, cohort)
+
+    def at(tasks: float, epsilon: float | None, course: Course = usual) -> Outlook | None:
+        try:
+            return point(replace(facts, tasks=max(2, round(tasks))), epsilon, *course)
+        except TacitError:  # a method may refuse so many rounds
+            return None
+
+    many = here.rounds
+    courses = [(many - 1, cohort), (many + 2, cohort), (2 * many, cohort), (rounds, 0.5)]
+    by_epsilon = [at(facts.tasks, each) for each in EPSILONS]
+    by_tasks = [at(times * facts.tasks, epsilon) for times in TASKS]
+    by_course = [here, *(at(facts.tasks, epsilon, each) for each in courses if epsilon)]
+    tasks_needed = _first(2, MOST_TASKS, lambda tasks: at(tasks, epsilon))
     return Forecast(
-        facts.rows,
-        facts.features,
-        facts.kind,
-        2 if facts.kind == "binary" else facts.outputs,
-        here,
-        tuple(point(facts, each, *course) for each in EPSILONS),
-        tuple(point(each, epsilon, *course) for each in others),
-        tuple(each for each in by_course if each is not None) if epsilon else (here,),
-        _first("epsilon", 0.1, lambda value: point(facts, value, *course)),
-        _whole(
-            _first("tasks", 2, lambda value: point(_with(facts, value), epsilon, *course)),
-        ),
-        simulated(facts, epsilon, simulate, progress),
+        rows=facts.rows,
+        features=facts.features,
+        kind=facts.kind,
+        classes=2 if facts.kind == "binary" else facts.outputs,
+        here=here,
+        by_epsilon=tuple(each for each in by_epsilon if each is not None),
+        by_tasks=tuple(each for each in by_tasks if each is not None),
+        by_course=tuple(each for each in by_course if each is not None),
+        epsilon_needed=_first(0.1, MOST_EPSILON, lambda epsilon: at(facts.tasks, epsilon)),
+        tasks_needed=None if tasks_needed is None else int(float(f"{tasks_needed:.2g}")),
+        simulated=simulated(facts, epsilon, simulate),
     )
 
 
@@ -216,17 +235,16 @@ def point(
     )
 
 
-def simulated(
-    facts: Facts, epsilon: float | None, runs: int, progress: Progress | None = None
-) -> tuple[float, ...]:
+def simulated(facts: Facts, epsilon: float | None, runs: int) -> tuple[float, ...]:
     """Gains of runs on tables that are made up as half is supposed."""
     found = []
     if not runs:
         return ()
-    with progress_of(progress).rounds("runs on made-up tables", runs) as on_round:
+    with progress_of(None).rounds("runs on made-up tables", runs) as on_round:
         for seed in range(runs):
             privacy = None if epsilon is None else Privacy(epsilon=epsilon)
-            run = train(made_up(facts, WORLDS["half"], seed), privacy=privacy, seed=seed)
+            table = made_up(facts, WORLDS["half"], seed)
+            run = train(table, privacy=privacy, seed=seed, progress=silent)
             ours, alone = run.measured.overall, run.baselines["local"].overall
             name = "nmse_pooled" if facts.kind == "regression" else "loss"
             found.append(1 - float(ours[name] or math.nan) / float(alone[name] or math.nan))
@@ -234,28 +252,11 @@ def simulated(
     return tuple(found)
 
 
-def _first(name: str, value: float, at: Callable[[float], Outlook]) -> float | None:
+def _first(value: float, most: float, at: Callable[[float], Outlook | None]) -> float | None:
     """The smallest value from which on it is likely to help, as far as it is looked for."""
-    while value <= FURTHEST[name]:
-        if at(value).likely in ("very likely", "likely"):
+    while value <= most:
+        found = at(value)
+        if found is not None and found.likely in ("very likely", "likely"):
             return value
         value *= FINER
     return None
-
-
-def _with(facts: Facts, tasks: float) -> Facts:
-    return replace(facts, tasks=round(tasks))
-
-
-def _whole(tasks: float | None) -> int | None:
-    """Two digits, which is more than is known."""
-    return None if tasks is None else int(float(f"{tasks:.2g}"))
-
-
-def _if_possible(
-    facts: Facts, epsilon: float | None, rounds: int | None, cohort: float | None
-) -> Outlook | None:
-    try:
-        return point(facts, epsilon, rounds, cohort)
-    except TacitError:  # a method may refuse so many rounds
-        return None

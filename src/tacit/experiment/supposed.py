@@ -39,6 +39,8 @@ class Facts:
     features: int
     kind: Kind
     outputs: int = 1
+    numbers: int | None = None
+    """How many of the features are numbers, which need a common unit; None for all of them."""
 
     @property
     def scores(self) -> int:
@@ -52,7 +54,8 @@ class Facts:
             torch.zeros(0),
             torch.zeros(1, dtype=torch.int64).expand(self.tasks + 1),
         )
-        voted = self.features + (self.kind == "regression")
+        numbers = self.features if self.numbers is None else self.numbers
+        voted = numbers + (self.kind == "regression")
         unit = torch.ones(1, dtype=torch.float64).expand(self.tasks, voted)
         return Federation(
             names=NumberedNames(self.tasks),
@@ -61,7 +64,7 @@ class Facts:
             train=none,
             validation=none,
             test=none,
-            units=OwnUnits(tuple(range(self.features)), unit, unit),
+            units=OwnUnits(tuple(range(numbers)), unit, unit),
         )
 
 
