@@ -2,8 +2,9 @@
 
 A forecast is told public facts (tasks, columns, kind of target) and the median rows of a task. The
 run is `tacit.train` with nothing set by hand, beside the best that each task could do alone on the
-same rows. Gain: by how much the pooled relative squared error, or log loss, is lower. Signs agree
-where both or neither gain more than 1 %. What runs gained is kept in a file, so that another
+same rows. Gain: by how much the pooled relative squared error, or log loss, is lower. What others
+bring is the gain beyond that of the same run at ε = 0.01, where noise drowns all they say. Signs
+agree where both or neither are more than 1 %. What runs gained is kept in a file, so that another
 forecast need not wait for them.
 
     TACIT_DATA=DIR python benchmarks/forecast.py [--tables verbagg,school] [--obtained gains.json]
@@ -16,7 +17,10 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import spearmanr
 
 import mixed
 import tacit
@@ -26,6 +30,18 @@ from tacit.experiment.forecast import HELPS, Outlook
 from tacit.report.svg import GAIN, INK, MUTED, SERIES, axes, figure
 
 EPSILONS = (1.0, 2.0, 8.0)
+NOTHING = 0.01
+"""ε at which nothing is heard of the others."""
+
+
+class Pair(NamedTuple):
+    """One run, foreseen and made."""
+
+    name: str
+    epsilon: float
+    said: Outlook
+    gain: float
+    from_others: float
 
 
 def federation(name: str) -> Federation:
@@ -55,16 +71,16 @@ def foresee(found: Federation, epsilon: float) -> Outlook:
     ).here
 
 
-def draw(points: list[tuple[str, float, Outlook, float]], path: Path) -> None:
+def draw(pairs: list[Pair], path: Path) -> None:
     """Foreseen across, obtained up."""
     fig = figure(6.5, 5.0)
     ax = axes(fig)
     for epsilon, colour in zip(EPSILONS, SERIES, strict=False):
-        some = [point for point in points if point[1] == epsilon]
-        x, y = [said.gain for _, _, said, _ in some], [got for *_, got in some]
+        some = [pair for pair in pairs if pair.epsilon == epsilon]
+        x, y = [pair.said.gain for pair in some], [pair.gain for pair in some]
         ax.scatter(x, y, s=28, color=colour, label=f"ε = {epsilon:g}")
-        for (name, *_), place in zip(some, zip(x, y, strict=True), strict=True):
-            ax.annotate(name, place, (4, 2), textcoords="offset points", size=7, color=MUTED)
+        for pair, place in zip(some, zip(x, y, strict=True), strict=True):
+            ax.annotate(pair.name, place, (4, 2), textcoords="offset points", size=7, color=MUTED)
     ends = (-0.2, 0.5)
     ax.plot(ends, ends, color=GAIN, linewidth=1)
     ax.axhline(HELPS, color=INK, linewidth=0.6)
@@ -72,6 +88,18 @@ def draw(points: list[tuple[str, float, Outlook, float]], path: Path) -> None:
     ax.set(xlabel="gain that was foreseen", ylabel="gain of the run", xlim=ends, ylim=ends)
     ax.legend(frameon=False)
     fig.savefig(path, facecolor="white")
+
+
+def summarise(words: str, said: list[float], got: list[float]) -> None:
+    """How far forecasts are right, beside guesses that know nothing of the table."""
+    foreseen, found = np.array(said), np.array(got)
+    helped = found > HELPS
+    same, usual = ((foreseen > HELPS) == helped).sum(), np.abs(found - np.median(found)).mean()
+    print(
+        f"{words}: same sign in {same} of {len(got)} (always yes: {helped.sum()}), mean distance "
+        f"{np.abs(foreseen - found).mean():.3f} (of their median: {usual:.3f}), rank correlation "
+        f"{spearmanr(foreseen, found)[0]:.2f}"
+    )
 
 
 def main() -> None:
@@ -82,31 +110,35 @@ def main() -> None:
     given = parser.parse_args()
     place: Path | None = given.obtained
     gains = json.loads(place.read_text()) if place is not None and place.exists() else {}
-    points = []
-    print("| set | tasks × rows × columns | ε | foreseen | from others | obtained |")
-    print("|---|---|---|---|---|---|")
+    pairs = []
+    print(
+        "| set | tasks × rows × columns | ε | gain foreseen | obtained | from others | obtained |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for name in given.tables.split(","):
         found = federation(name)
+        for epsilon in (NOTHING, *EPSILONS):
+            if f"{name} {epsilon:g}" not in gains:
+                gains[f"{name} {epsilon:g}"] = obtain(found, epsilon)
+                if place is not None:
+                    place.write_text(json.dumps(gains, indent=1))
+        rows = int((found.train.counts + found.validation.counts).median())
+        size = f"{len(found)} × {rows} × {found.train.x[0].numel()}"
         for epsilon in EPSILONS:
-            said = foresee(found, epsilon)
-            key = f"{name} {epsilon:g}"
-            if key not in gains:
-                gains[key] = obtain(found, epsilon)
-            if place is not None:
-                place.write_text(json.dumps(gains, indent=1))
-            points.append((name, epsilon, said, gains[key]))
-            rows = int((found.train.counts + found.validation.counts).median())
-            size = f"{len(found)} × {rows} × {found.train.x[0].numel()}"
-            told = f"{said.text} | {said.from_others:.0%} | {gains[key]:.1%}"
-            print(f"| {name} | {size} | {epsilon:g} | {told} |", flush=True)
-    same = sum((said.gain > HELPS) == (got > HELPS) for _, _, said, got in points)
-    words = sum((said.likely != "unlikely") == (got > HELPS) for _, _, said, got in points)
-    within = sum(abs(said.gain - got) <= 0.1 for _, _, said, got in points)
-    many = len(points)
-    print(f"\nsame sign {same} of {many} ({same / many:.0%}); the sentence's word agrees {words}")
-    print(f"within 10 points {within}")
+            said, gain = foresee(found, epsilon), gains[f"{name} {epsilon:g}"]
+            pair = Pair(name, epsilon, said, gain, gain - gains[f"{name} {NOTHING:g}"])
+            pairs.append(pair)
+            print(
+                f"| {name} | {size} | {epsilon:g} | {said.text} | {gain:.1%} "
+                f"| {said.from_others:.1%} | {pair.from_others:.1%} |",
+                flush=True,
+            )
+    print()
+    summarise("gain", [pair.said.gain for pair in pairs], [pair.gain for pair in pairs])
+    others = [pair.said.from_others for pair in pairs], [pair.from_others for pair in pairs]
+    summarise("from others", *others)
     if given.plot is not None:
-        draw(points, given.plot)
+        draw(pairs, given.plot)
 
 
 if __name__ == "__main__":

@@ -157,11 +157,14 @@ def expected(facts: Facts, world: World, published: Releases) -> Expected:
     constant = slopes + (slopes + rest) / n
     exact = off(n, lam, beta + own, math.inf, rest)
     alone = min(exact * (1 + ALONE * hard), constant)
-    beside = constant if n < ENOUGH else min(exact * (1 + BESIDE * hard), alone)
-    by_itself = beside if published.combines else alone
+    cost, level = (BESIDE, unit * LEVELS) if published.combines else (ALONE, math.inf)
+    by_itself = min(exact * (1 + cost * hard), alone)
+    if published.combines and n < ENOUGH:
+        by_itself = constant
     q = remaining(facts, published, lam, beta, own, rest)
-    level = unit * LEVELS if published.combines else math.inf
-    heard = min(off(n, lam, q + own, level, rest), by_itself)
+    if published.combines:  # whoever knows β need not weigh much against it
+        cost *= float(q.sum() / beta.sum())
+    heard = min(off(n, lam, q + own, level, rest) * (1 + cost * hard), by_itself)
     together = published.heard * heard + (1 - published.heard) * by_itself
     return Expected(*(_error(facts, unit, each) for each in (alone, by_itself, together)))
 
