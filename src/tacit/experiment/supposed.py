@@ -5,7 +5,7 @@ and part its own slopes; the rest nobody can predict. Columns are correlated, as
 are: the k-th direction has 1/k of the variance of the first. Classes have such scores inside a
 softmax, a yes or no inside a logistic function, and numbers are what they are.
 
-Nothing here was looked up in a data set. These constants are a prior, and public.
+These constants are a prior, and public: they are fitted to no data set.
 """
 
 from __future__ import annotations
