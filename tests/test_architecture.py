@@ -34,6 +34,7 @@ LAZY = {
     "tacit.cli.secure": "a server that was given no agreement only adds, and needs no torch",
     "tacit.cli.silo": FLOWER,
     "tacit.cli.train": "the help page does not wait for torch",
+    "tacit.experiment.forecast": DRAWS,
     "tacit.experiment.plan": "flags are made from it, and those do not wait for torch",
     "tacit.experiment.run": DRAWS,
     "tacit.inference.summary": DRAWS,
@@ -41,7 +42,7 @@ LAZY = {
     "tacit.secure.ring.kernels": "numba is slow to import, and an extra package",
 }
 """Modules with imports inside functions, and why; there are at most `MOST_LAZY` such imports."""
-MOST_LAZY = 14
+MOST_LAZY = 15
 
 
 class Import(NamedTuple):
@@ -146,10 +147,12 @@ LONG = {
         "tacit.data.tabular.from_table",
         "tacit.data.text.stackexchange",
         "tacit.data.text.text",
+        "tacit.experiment.forecast.forecast",
     ),
     "flags of a command": (
         "tacit.cli.account.account",
         "tacit.cli.coordinator.init",
+        "tacit.cli.forecast.forecast",
         "tacit.cli.mixed.mixed",
     ),
     "scikit-learn reads an estimator's settings off it": (

@@ -248,7 +248,8 @@ def test_a_package_that_is_not_installed_is_named_in_one_sentence():
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "train --help", "account --noise 1 --rounds 10 --tasks 100"]
+    "words",
+    ["--help", "train --help", "forecast --help", "account --noise 1 --rounds 10 --tasks 100"],
 )
 def test_what_is_only_arithmetic_does_not_wait_for_torch(words):
     code = "import sys, tacit.cli\ntry: tacit.cli.app()\nfinally: sys.exit('torch' in sys.modules)"

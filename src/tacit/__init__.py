@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tacit.data.federation import Federation
     from tacit.engine.attendance import Attendance
     from tacit.experiment.between import between_tasks
+    from tacit.experiment.forecast import forecast
     from tacit.experiment.mixed import mixed
     from tacit.experiment.models import SavedModels
     from tacit.experiment.run import Run
@@ -49,6 +50,7 @@ __all__ = [
     "audit",
     "between_tasks",
     "data",
+    "forecast",
     "mixed",
     "models",
     "train",
@@ -66,6 +68,7 @@ _ELSEWHERE = {
     "Secure": "tacit.secure.settings",
     "audit": "tacit.attacks.audit",
     "between_tasks": "tacit.experiment.between",
+    "forecast": "tacit.experiment.forecast",
     "mixed": "tacit.experiment.mixed",
     "train": "tacit.experiment.train",
     "tune": "tacit.experiment.tune",

@@ -20,6 +20,7 @@ COMMANDS = {
     "mixed": ("mixed:mixed", "Fit a mixed model that is written as a formula."),
     "tune": ("tune:tune", "Choose settings by runs that are paid for."),
     "demo": ("results:demo", "Real data, about a minute."),
+    "forecast": ("forecast:forecast", "Is it likely to help? No data needed."),
     "compare": ("results:compare", "Several runs side by side."),
     "predict": ("results:predict", "Predict new rows with the models of a run."),
     "account": ("account:account", "Noise into ε and back."),
