@@ -90,9 +90,9 @@ class Plan:
         `privacy`, because the moment of stopping would tell something about all tasks
     attendance : which clients join late or are lost in a round (`tacit.Attendance`); only on the
         exchange
-    personalise : the last step, which each task takes on its own rows at no privacy cost: "best" of
-        many (never much worse than training alone), one way of fine-tuning ("vanilla", "mean",
-        "kl", "ewc"), or "none" to keep the method's own models
+    personalise : the last step, which each task takes on its own rows at no privacy cost: "best"
+        combines or chooses among all it could do (see docs/methods.md), one way of fine-tuning
+        ("vanilla", "mean", "kl", "ewc"), or "none" to keep the method's own models
     baselines : also measure training alone and the global model with the same settings; their
         models are thrown away, their scores are not covered by the guarantee
     device : "cpu" or "cuda"
