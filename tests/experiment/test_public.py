@@ -53,7 +53,7 @@ def stages(run) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_the_same_epsilon_buys_more(kind):
-    table = sites(100, kind=kind)
+    table = sites(150, kind=kind)
     without, found = (trained(table, rows, kind=kind) for rows in (None, public(kind=kind)))
     assert stages(without)[:2] == ["units", "places"] and "units" not in stages(found)
     assert len(found.simulation.channel.ledger) == len(without.simulation.channel.ledger) - 2
@@ -66,7 +66,7 @@ def test_the_same_epsilon_buys_more(kind):
     assert found.public["fitted"] == ["units of the columns and the target", "where models begin"]
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("kind", ["regression", pytest.param("binary", marks=pytest.mark.slow)])
 def test_public_rows_of_another_kind_are_corrected(kind):
     table = sites(1500, kind=kind)
     wrong = public(kind=kind, slopes=np.array([-0.5, 0.6, 0.4, -0.8]))
@@ -83,7 +83,7 @@ def test_nothing_of_the_promise_depends_on_them():
     wild = public() | {"y": 1e6 * np.arange(300) ** 2}
     runs = [trained(table, rows) for rows in (public(), wild)]
     books = [run.simulation.channel.ledger.releases() for run in runs]
-    assert books[0] == books[1] and len(books[0]) == 4
+    assert books[0] == books[1] and books[0].total() == 4
     for run in runs:
         channel = run.simulation.channel
         assert channel.clip == 1.0 and channel.dropped == 0
@@ -106,13 +106,12 @@ def test_predictions_do_not_change_with_the_order_of_public_rows():
     table, given, order = sites(20), public(100), np.random.default_rng(1).permutation(100)
     mixed = {name: np.asarray(values)[order] for name, values in given.items()}
     new = {name: values for name, values in sites(20, rows=2, seed=5).items() if name != "y"}
-    for more in ({}, {"method": tacit.PMTL(), "model": "mlp", "rounds": 2}):
+    for more in ({}, {"method": tacit.PMTL(), "model": "mlp", "rounds": 1}):
         one, other = (trained(table, rows, **more).predict(new) for rows in (given, mixed))
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary"])
-def test_a_linear_model_begins_at_the_exact_fit(kind):
+def test_a_linear_model_begins_at_the_exact_fit():
     federation = tacit.data.from_table(sites(10), **NAMED, kind="regression", public=public(2000))
     model = model_of("linear", federation, 0)
     assert model.fitted and torch.equal(model.known, model.start)
@@ -140,17 +139,15 @@ def test_weights_and_parameters_are_the_same_numbers():
 
 
 def test_resuming_with_other_public_rows_is_refused(tmp_path):
-    table, out = sites(10), tmp_path / "run"
-    for scale in ("auto", "none"):
-        named = NAMED | {"kind": "regression", "scale": scale}
-        federations = [
-            tacit.data.from_table(table, **named, public=rows) for rows in (public(), public(299))
-        ]
-        begin = {"out": out / scale, "privacy": ONE} | RUN
-        tacit.train(federations[0], **begin)
-        tacit.train(federations[0], resume=True, **begin)
-        with pytest.raises(TacitError, match="was started with other data"):
-            tacit.train(federations[1], resume=True, **begin)
+    """Also where the rows of all tasks are the same."""
+    named, begin = NAMED | {"scale": "none"}, {"out": tmp_path / "run", "privacy": ONE} | RUN
+    one, other = (
+        tacit.data.from_table(sites(10), **named, public=public(rows)) for rows in (300, 299)
+    )
+    assert torch.equal(one.train.x, other.train.x)
+    tacit.train(one, **begin)
+    with pytest.raises(TacitError, match="was started with other data"):
+        tacit.train(other, resume=True, **begin)
 
 
 def test_workers_of_flower_have_none():
@@ -175,5 +172,6 @@ def test_the_command_line_says_what_they_brought(tmp_path):
     assert result["public"]["rows"] == 60 and result["config"]["data"]["public"]
     assert "60 public rows of open.csv" in (out / "report.html").read_text()
     assert any("60 rows of open.csv" in one for one in result["guarantee"]["assumptions"])
-    assert "public rows" in fail([*words[:-1], str(tmp_path / "b"), "--features", "x0", "--target",
-                                  "x1"])  # fmt: skip
+    paths["open"].write_text("x0,x1,y\n1,2,3\n")
+    said = fail([*words[:-1], str(tmp_path / "other")])
+    assert said.startswith("public rows: there is no column 'x2' in open.csv")
