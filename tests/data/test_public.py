@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from tacit.data.federation import PARTS
 from tacit.errors import TacitError
 
 RNG = np.random.default_rng(0)
-KIND = {"task": "site", "target": "y", "kind": "regression"}
+KIND: dict[str, Any] = {"task": "site", "target": "y", "kind": "regression"}
 
 
 def rows(count: int, sites: int = 0, seed: int = 0) -> dict[str, list]:
@@ -26,7 +28,7 @@ def rows(count: int, sites: int = 0, seed: int = 0) -> dict[str, list]:
 TASKS = rows(80, sites=8)
 
 
-def read(public, **more):
+def read(public: Any, **more: Any):
     return from_table(TASKS, **(KIND | more), public=public)
 
 
@@ -71,6 +73,16 @@ def test_a_public_column_that_does_not_vary_leaves_each_task_its_own_unit():
     found = read(rows(50, seed=1) | {"a": [3.0] * 50})
     assert found.without_unit == (0,) and found.preprocessing is not None
     assert len(found.preprocessing.scale) == 8
+
+
+def test_no_task_notices_another():
+    """Units are public: rows of one task may be anything, and the others stay to the bit."""
+    wild = TASKS | {"a": [1e4 * k if k % 8 == 3 else v for k, v in enumerate(TASKS["a"])]}
+    one, other = (from_table(table, **KIND, public=rows(50, seed=1)) for table in (TASKS, wild))
+    for name in one.names:
+        pairs = zip(one.train.of(one.index(name)), other.train.of(one.index(name)), strict=True)
+        assert all(torch.equal(*pair) for pair in pairs) == (name != "s3")
+    assert one.assumptions == other.assumptions and one.without_unit == other.without_unit
 
 
 def test_rows_without_a_target_are_left_out_and_gaps_are_filled():
@@ -124,10 +136,10 @@ def test_what_cannot_be_read_is_one_sentence(change, words):
 def test_classes_are_those_of_the_tasks():
     table = TASKS | {"y": [f"c{k % 3}" for k in range(80)]}
     public = rows(40, seed=1) | {"y": [f"c{k % 3}" for k in range(40)]}
-    named = {"task": "site", "target": "y"}
+    named: dict[str, Any] = {"task": "site", "target": "y"}
     found = from_table(table, **named, public=public).public
     assert found is not None and set(found.rows.y.tolist()) == {0, 1, 2}
-    with pytest.raises(TacitError, match="public rows: .*'c9' is not a class"):
+    with pytest.raises(TacitError, match=r"public rows: .*'c9' is not a class"):
         from_table(table, **named, public=public | {"y": ["c9"] * 40})
 
 
@@ -140,5 +152,5 @@ def test_other_sources_take_none(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((8, 2)), y=np.arange(8.0), tasks=np.arange(8) % 2)
     with pytest.raises(TacitError, match="takes no option 'public'"):
         load(tmp_path / "a.npz", public="b.csv")
-    with pytest.raises(TacitError, match="b.csv does not exist"):
+    with pytest.raises(TacitError, match=r"b\.csv does not exist"):
         read("b.csv")

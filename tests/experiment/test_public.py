@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +13,20 @@ import tacit
 from tacit import Mixed, Privacy, TacitError
 from tacit.experiment.start import model_of
 from tacit.methods.linear import as_parameters, from_parameters
+from tacit.methods.posterior import PRIORS, shrunk
 from tests.test_cli import fail, succeed
 
 AT = np.array([0.0, 50.0, 1000.0, 3.0])
 WIDE = np.array([1.0, 10.0, 100.0, 0.1])
 SLOPES = np.array([0.8, -0.5, 0.4, 0.3])
-NAMED = {"task": "site", "target": "y"}
-RUN = {"seed": 0, "baselines": False, "personalise": "none"}
+NAMED: dict[str, Any] = {"task": "site", "target": "y"}
+RUN: dict[str, Any] = {"seed": 0, "baselines": False, "personalise": "none"}
 ONE = Privacy(epsilon=1.0)
 
 
 def sites(
     tasks: int, rows: int = 10, seed: int = 0, kind: str = "regression", slopes=SLOPES
-) -> dict[str, list]:
+) -> dict[str, Any]:
     """A table in raw units: common slopes, and a level of each site's own."""
     rng = np.random.default_rng(seed)
     site = np.repeat(np.arange(tasks), rows)
@@ -42,7 +44,7 @@ def public(rows: int = 300, **about):
     return {name: values for name, values in table.items() if name != "site"}
 
 
-def trained(table, given, method="auto", kind="regression", **more):
+def trained(table: Any, given: Any, method: Any = "auto", kind: Any = "regression", **more: Any):
     federation = tacit.data.from_table(table, **NAMED, kind=kind, public=given)
     return tacit.train(federation, method, **({"privacy": ONE} | RUN | more))
 
@@ -59,11 +61,13 @@ def test_the_same_epsilon_buys_more(kind):
     assert len(found.simulation.channel.ledger) == len(without.simulation.channel.ledger) - 2
     assert found.guarantee.epsilon == pytest.approx(1.0, abs=0.01)
     assert without.guarantee.epsilon == pytest.approx(1.0, abs=0.01)
+    lengths = found.simulation.course.sizes["lengths"], without.simulation.course.sizes["lengths"]
+    assert (lengths[0] < lengths[1]) == (kind == "binary")  # nobody is asked for levels either
     loss = [run.measured.overall["loss"] for run in (without, found)]
     assert loss[1] < 0.8 * loss[0]
     assert without.public is None
     assert found.public is not None and found.public["rows"] == 300
-    assert found.public["fitted"] == ["units of the columns and the target", "where models begin"]
+    assert found.public["fitted"] == ["common units", "where models begin"]
 
 
 @pytest.mark.parametrize("kind", ["regression", pytest.param("binary", marks=pytest.mark.slow)])
@@ -132,6 +136,23 @@ def test_networks_begin_where_public_rows_are_fitted():
     assert not torch.equal(run.simulation.board["mean"], model.start)
 
 
+@pytest.mark.parametrize(("public_is_right", "near"), [(True, 1), (False, 0)])
+def test_coefficients_are_shrunk_to_what_has_more_evidence(public_is_right, near):
+    """To the public fit or to zero; with the other one alone, noise stays in all of them."""
+    fit = torch.full((30,), 2.0, dtype=torch.float64)
+    truth = fit if public_is_right else 0 * fit
+    rng = torch.Generator().manual_seed(0)
+    target = truth + 0.5 * torch.randn(30, generator=rng, dtype=torch.float64)
+    spread = torch.tensor(0.25, dtype=torch.float64)
+    prior = PRIORS.unsqueeze(1).expand(-1, 30)
+    eye, middles = torch.eye(30, dtype=torch.float64), torch.stack([fit, 0 * fit])
+    beta, only = (
+        shrunk(eye, target, 0 * spread, spread, prior, some)[0]
+        for some in (middles, middles[near : near + 1])
+    )
+    assert 4 * ((beta - truth) ** 2).sum() < ((only - truth) ** 2).sum()
+
+
 def test_weights_and_parameters_are_the_same_numbers():
     w = torch.arange(12.0)
     assert torch.equal(from_parameters(as_parameters(w, 3), 3), w)
@@ -166,7 +187,7 @@ def test_the_command_line_says_what_they_brought(tmp_path):
     words = ["train", "--data", str(paths["rows"]), "--task", "site", "--target", "y"]
     words += ["--public", str(paths["open"]), "--epsilon", "2", "--out", str(out)]
     shown = succeed([*words, "--no-baselines", "--personalise", "none"]).replace("\n", " ")
-    assert "60 public rows of open.csv gave units of the columns and the target" in shown
+    assert "60 public rows of open.csv gave common units and where models begin, at no ε" in shown
     assert "columns that are not used: note" in shown
     result = json.loads((out / "result.json").read_text())
     assert result["public"]["rows"] == 60 and result["config"]["data"]["public"]

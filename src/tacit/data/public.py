@@ -33,7 +33,7 @@ from tacit.data.schema import Schema
 from tacit.data.targets import Target
 from tacit.errors import TacitError
 
-UNITS, START = "units of the columns and the target", "where models begin"
+UNITS, START = "common units", "where models begin"
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def _with_public(
     kept = table.only(np.flatnonzero(~_unanswered(table, schema)))
     if kept.rows < ENOUGH:
         raise TacitError(
-            f"{table.source} has {kept.rows} rows with a target, and at least {ENOUGH} are needed; give "
-            "more, or none"
+            f"{table.source} has {kept.rows} rows with a target, and at least {ENOUGH} are needed; "
+            "give more, or none"
         )
     whole, new = completed(schema, kept)
     _check_categories(whole, schema)
@@ -138,7 +138,9 @@ def _check_categories(table: Table, schema: Schema) -> None:
 def _check_varies(target: Target) -> None:
     columns = target.y.reshape(len(target.y), -1).T
     if not any(len(np.unique(column[~np.isnan(column)])) > 1 for column in columns):
-        raise TacitError("their target is the same in every row, so nothing can be fitted; add rows")
+        raise TacitError(
+            "their target is the same in every row, which tells nothing; add other rows"
+        )
 
 
 def _unused(federation: Federation, table: Table, schema: Schema) -> tuple[str, ...]:
