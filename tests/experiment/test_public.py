@@ -127,6 +127,16 @@ def test_a_linear_model_begins_at_the_exact_fit():
     assert not plain.fitted and not plain.known.any()
 
 
+def test_few_tasks_stay_near_the_public_fit():
+    """Their releases are all noise, which must not move coefficients that are known already."""
+    run = trained(sites(20), public(2000))
+    begin, end = run.simulation.course.start["beta"], run.simulation.board["beta"]
+    assert torch.equal(begin, run.simulation.course.start["prior"])
+    expected = torch.from_numpy(SLOPES / np.sqrt((SLOPES**2).sum() + 0.5))
+    assert (begin[:-1] - expected).abs().max() < 0.1
+    assert (end[:-1] - expected).abs().max() < 0.2
+
+
 def test_networks_begin_where_public_rows_are_fitted():
     federation = tacit.data.from_table(sites(10), **NAMED, public=public())
     model, rows = model_of("mlp", federation, 0), federation.public.rows
