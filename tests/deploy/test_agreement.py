@@ -194,6 +194,7 @@ def test_the_same_numbers_written_otherwise_are_the_same_terms(read):
         (TEXT.replace("flag = true }", "flg = true }", 1), "'data.columns.sex.flg'; did you mean"),
         (TEXT.replace("cohort", "chort"), "'run.chort'; did you mean 'cohort'"),
         (TEXT.replace("validation = 0.25", "validation = 0.95"), "leave no rows to train on"),
+        (TEXT.replace("split_seed = 3", 'public = "a.csv"'), "all parties would have to hold"),
         (TEXT.replace("{ range = [0, 120] }", "{ gaps = true }"), "'age' needs one of range"),
         (TEXT.replace("flag = true }", "flag = true, range = [0, 1] }", 1), "'sex' needs one of"),
         (TEXT.replace("[0, 120]", "[120, 0]"), "column 'age' has range [120.0, 0.0]"),

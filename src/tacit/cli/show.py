@@ -11,6 +11,7 @@ from rich.table import Table
 from tacit.experiment.run import Run
 from tacit.report.shared import as_text
 from tacit.report.tables import run_table
+from tacit.report.words import fitted_on
 
 
 def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | None = None) -> None:
@@ -27,5 +28,7 @@ def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | N
         console.print(run_table(result))
         if "summary" in result:  # as it is: names of columns are not markup
             print(as_text(result["summary"], promise=False), end="\n\n")
+        if result["public"]:
+            print(fitted_on(result["public"]), end="\n\n")
         console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
         console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)

@@ -36,6 +36,7 @@ DATA = [
             Path,
             "Columns, classes and tasks as public constants (tacit data --write-schema).",
         ),
+        ("public", Path, "Rows that anybody may see, with the same columns: they cost no ε."),
         ("relation", Path, "How tasks are publicly related, as CSV: task,cluster or a matrix."),
     )
 ]

@@ -11,7 +11,7 @@ import torch
 
 from tacit.data import preprocess
 from tacit.data.common import own_units
-from tacit.data.federation import Federation, Rows, TargetScale
+from tacit.data.federation import Federation, Kind, Rows, TargetScale
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
 from tacit.data.targets import RawTarget, Target
@@ -58,7 +58,7 @@ def assemble(
     said = (*target.assumptions, *preprocess.assumed_of_target(target_scale))
     parts = split(codes, names, rule, None if held is None else held[rows])
 
-    target_scale = _target_mode(target, scale, target_scale)
+    target_scale = target_mode(target.kind, scale, target_scale)
     train = parts["train"]
     scaling, scaling_leaks = preprocess.fit_target(
         target.y[train.rows], train.offsets, target_scale
@@ -115,11 +115,11 @@ def _spreads(target: Target, train: PartRows) -> np.ndarray:
     return preprocess.moments(target.y[train.rows][:, None], train.offsets)[1][:, 0]
 
 
-def _target_mode(target: Target, scale: Scale, target_scale: TargetScaling) -> TargetScaling:
+def target_mode(kind: Kind, scale: Scale, target_scale: TargetScaling) -> TargetScaling:
     """Only regression targets are scaled; by default in the way the features are."""
     preprocess.check_scale(scale)
     preprocess.check_scale(target_scale, "target_scale")
-    if target.kind != "regression":
+    if kind != "regression":
         return "none"
     if target_scale != "auto":
         return target_scale

@@ -23,6 +23,7 @@ from tacit.randomness import name_keys
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
     from tacit.data.preprocess import Preprocessing
+    from tacit.data.public import PublicRows
     from tacit.data.schema import Schema
     from tacit.formula.design import FormulaSchema
 
@@ -141,6 +142,8 @@ class Federation:
     """How tasks are publicly related; only related methods read it."""
     heads: Heads | None = None
     """Which of several kinds of prediction each task works on; None where all do the same."""
+    public: PublicRows | None = None
+    """Rows of nobody's task, which anybody may see; what is fitted on them costs nothing."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -213,8 +216,13 @@ class Federation:
             mine = seen.repeat_interleave(rows.counts, dim=0)
             y = torch.where(mine, rows.y[:, order], torch.nan)
             parts[name] = replace(rows, y=y)
-        labels = tuple(self.labels[k] for k in order)
-        return replace(self, **parts, heads=heads, labels=labels, outputs=len(labels))
+        labels, public = tuple(self.labels[k] for k in order), self.public
+        if public is not None:
+            rows = public.rows
+            public = replace(public, rows=replace(rows, y=rows.y[:, order]))
+        return replace(
+            self, **parts, heads=heads, labels=labels, outputs=len(labels), public=public
+        )
 
     def _labelled(self, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """The heads that each task has any training label for."""
@@ -237,10 +245,12 @@ class Federation:
         }
         said = f"rows are seen through a fixed representation ({name}), chosen without the data"
         features = self.features if seen["train"].x.shape == self.train.x.shape else ()
-        assumptions = (*self.assumptions, said)
-        return replace(
-            self, **seen, representation=name, features=features, assumptions=assumptions
-        )
+        assumptions, public = (*self.assumptions, said), self.public
+        if public is not None:
+            rows = public.rows
+            public = replace(public, rows=replace(rows, x=represent(name, rows.x)))
+        made = replace(self, **seen, representation=name, features=features, public=public)
+        return replace(made, assumptions=assumptions)
 
     def _with(self, relation: Relation) -> Federation:
         said = f"how tasks are related is taken to be public ({relation.name})"

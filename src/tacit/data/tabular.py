@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data import given
-from tacit.data.assemble import About, assemble
+from tacit.data.assemble import About, assemble, target_mode
 from tacit.data.cells import Table, clean, count_rows, missing, numeric_or_none, task_names, text_of
 from tacit.data.federation import Federation, Kind
 from tacit.data.preprocess import Scale, TargetScaling
+from tacit.data.public import with_public
 from tacit.data.reading import as_table
 from tacit.data.schema import PUBLIC, Schema, read_schema
 from tacit.data.split import SplitRule
@@ -41,6 +42,7 @@ def from_table(
     scale: Scale = "auto",
     target_scale: TargetScaling = "auto",
     schema: Schema | str | Path | None = None,
+    public: Any = None,
     encoding: str | None = None,
     decimal: str | None = None,
     source: str | None = None,
@@ -59,7 +61,10 @@ def from_table(
     schema : what is otherwise decided by looking at all rows, as public constants: a `Schema`, or
         the path of the file that `tacit data --write-schema` wrote and people corrected. It says
         the columns, the target with its kind, and which tasks take part; leave those out here.
-    encoding, decimal : of text in the table, see `read_table`.
+    public : a table of rows that anybody may see, with the same columns and the target, and
+        none of a task that is to be protected. What is fitted on it (common units, where models
+        begin) costs no ε. It needs no task column.
+    encoding, decimal : of text in the tables, see `read_table`.
 
     The others are those of `tacit.data.from_arrays`. In `scale`, constants are given for matrix
     columns (`Federation.features`).
@@ -67,6 +72,7 @@ def from_table(
     rule = SplitRule(validation, test, split_seed, min_rows)
     check_kind(kind)
     columns = as_table(table, encoding, decimal)
+    beside = None if public is None else as_table(public, encoding, decimal)
     if schema is None:
         known, y = _decide(columns, task, target, features, drop, categorical, kind)
         said = (PUBLIC,)
@@ -94,10 +100,13 @@ def from_table(
         scale=scale,
         target_scale=target_scale,
     )
-    if known.kind is not None:
+    if known.kind is None:
+        classes = known.classes if several else (made.labels,) if made.labels else ()
+        made = replace(made, schema=replace(known, kind=made.kind, classes=classes))
+    if beside is None:
         return made
-    classes = known.classes if several else (made.labels,) if made.labels else ()
-    return replace(made, schema=replace(known, kind=made.kind, classes=classes))
+    target_scale = target_mode(made.kind, scale, target_scale)
+    return with_public(made, beside, "task" if scale == "auto" else scale, target_scale)
 
 
 def _decide(

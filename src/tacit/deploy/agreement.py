@@ -81,6 +81,7 @@ class AgreedTable(Section):
     test: float = 0.2
     split_seed: int = 0
     columns: dict[str, ColumnSection]
+    public: str | None = None
     heads: dict[str, list[str]] | None = None
 
     @property
@@ -98,6 +99,11 @@ class AgreedTable(Section):
 def check_columns(data: AgreedTable) -> None:
     """Refuse columns without a kind, and columns of two kinds at once."""
     SplitRule(data.validation, data.test, data.split_seed)
+    if data.public is not None:
+        raise TacitError(
+            f"public = {data.public!r}: all parties would have to hold the same public rows, which "
+            "this file cannot see to; leave it out: ranges of columns are public already"
+        )
     if not data.columns:
         raise TacitError("no columns were agreed: name at least one in [data.columns]")
     for name, column in data.columns.items():

@@ -34,7 +34,7 @@ def trained_alone(
 ) -> tuple[Tensor, Tensor]:
     """Parameters [k, d] and buffers [k, b] of these tasks, which are in these chunks."""
     exact = model.kind in ONE_OUTPUT and len(model.layers) == 1 and not model.buffers.numel()
-    train = _solve if exact else _descend
+    train = _solve if exact else descend
     w = model.start.expand(len(tasks), -1).clone()
     buffers = model.buffers.expand(len(tasks), -1).clone()
     place = torch.empty(len(rows.counts), dtype=torch.int64, device=tasks.device)
@@ -56,7 +56,8 @@ def _solve(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
     return found, model.buffers.expand(len(found), -1)
 
 
-def _descend(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
+def descend(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
+    """Parameters and buffers after steps that cannot diverge, from where the model begins."""
     step = tuple(side[:, 0] for side in batches)
     many = len(step[0])
     key = torch.zeros((), dtype=torch.int64, device=model.start.device)

@@ -50,6 +50,10 @@ def refuse(plan: Plan, federation: Federation, resume: bool = False) -> None:
     _check_channel(plan, method)
     _check_curator(plan, method, federation)
     _check_engine(plan, method)
+    if federation.public is not None and plan.engine != SIMULATE:
+        raise TacitError(
+            "workers of engine='flower' do not hold the public rows: leave engine or public out"
+        )
     if plan.out is None and (resume or plan.store == "disk"):
         raise TacitError("a folder is needed: pass out=... (--out DIR)")
 
@@ -130,7 +134,7 @@ def _check_run(plan: Plan, method: Method, federation: Federation) -> None:
                 f"task {task!r} has none: keep some of every task (validation=0.2)"
             )
     units = isinstance(method, BillboardMethod) and method.units == "common"
-    if units and not Votes.of(method, federation).columns:
+    if units and federation.public is None and not Votes.of(method, federation).columns:
         raise TacitError(
             "units='common' brings the columns of a table to common units, but here every column "
             "has its scale already: leave it out, or load the table with scale='auto'"

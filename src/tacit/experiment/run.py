@@ -107,6 +107,12 @@ class Run:
         return self.simulation.federation
 
     @property
+    def public(self) -> dict[str, Any] | None:
+        """How many public rows there were and what was fitted on them; None without any."""
+        rows = self.federation.public
+        return rows and rows.to_json(start=self.simulation.method.begins_at_start)
+
+    @property
     def curve(self) -> list[dict[str, Any]]:
         """The learning curve on validation rows: not covered by the guarantee."""
         return self.simulation.curve
@@ -225,6 +231,7 @@ class Run:
                 "smallest": int(counts.min()),
                 "largest": int(counts.max()),
             },
+            "public": self.public,
             "exchange_label": NOT_COVERED,
             "exchange": self.exchange,
             "config": self.config,

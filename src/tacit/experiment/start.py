@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tacit.data.federation import Federation
+from tacit.engine.outset import begun
 from tacit.engine.progress import Bar, Progress, silent
 from tacit.errors import TacitError
 from tacit.local import flat
@@ -37,12 +38,12 @@ def device_of(name: str | torch.device) -> torch.device:
 
 
 def model_of(model: nn.Module | ModelFactory | str, federation: Federation, seed: int) -> FlatModel:
-    """The model as a flat vector of parameters; `seed` decides how it starts."""
+    """The model as a flat vector of parameters; public rows or `seed` decide how it starts."""
     if isinstance(model, str):
         if model not in MODELS:
             raise TacitError(f"model={model!r}: choose one of {', '.join(MODELS)}")
         model = MODELS[model]
-    return flat.build(model, federation, seed)
+    return begun(flat.build(model, federation, seed), federation)
 
 
 def model_name(model: object) -> str | None:

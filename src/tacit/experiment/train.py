@@ -164,13 +164,13 @@ def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int 
 
 
 def _fingerprint(federation: Federation) -> str:
-    """So that a run is never resumed on other data, or with other relations among the tasks."""
-    digest = hashlib.sha256()
-    for tensor in (federation.train.x, federation.train.y, federation.train.offsets):
+    """So that a run is never resumed on other data, public rows or relations among the tasks."""
+    digest, relation, public = hashlib.sha256(), federation.relation, federation.public
+    tensors = [federation.train.x, federation.train.y, federation.train.offsets]
+    tensors += [] if relation is None else [relation.loadings, relation.places]
+    tensors += [] if public is None else [public.rows.x, public.rows.y]
+    for tensor in tensors:
         digest.update(tensor.contiguous().cpu().numpy().data)
-    if federation.relation is not None:
-        for tensor in (federation.relation.loadings, federation.relation.places):
-            digest.update(tensor.contiguous().cpu().numpy().data)
     return digest.hexdigest()[:16]
 
 

@@ -1,7 +1,8 @@
 """What a mixed model found, as a statistician reports it: coefficients with standard errors.
 
-The coefficients that predict are shrunk towards zero where noise drowns them. Reported are those
-that are not, in the units of the table, with an error that holds sampling and privacy noise:
+The coefficients that predict are shrunk where noise drowns them, towards zero or where public rows
+have them. Reported are those that are not, in the units of the table, with an error that holds
+sampling and privacy noise:
 
     β = H⁻¹b,   Var β = (wσ²H⁻¹ + E(Σ − σ²D)Eᵀ)/m + H⁻¹NH⁻¹
 

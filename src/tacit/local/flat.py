@@ -47,7 +47,7 @@ class FlatModel:
 
     Attributes
     ----------
-    start : Tensor [d], the parameters the module came with
+    start : Tensor [d], the parameters the module came with, or those that fit public rows
     buffers : Tensor [b], its buffers (`b` is 0 for most models)
     """
 
@@ -55,6 +55,8 @@ class FlatModel:
         self.kind: Kind = kind
         self.steepest: float | None = None
         """Longer gradients are shortened to this."""
+        self.fitted = False
+        """Whether `start` was fitted on public rows."""
         self.traced: dict[Any, Any] = {}
         """Traced functions of this model, so that several runs with it trace them once."""
         self._training = copy.deepcopy(module).train()
@@ -111,6 +113,18 @@ class FlatModel:
         moved.traced = {}
         moved.start, moved.buffers = self.start.to(device), self.buffers.to(device)
         return moved
+
+    @property
+    def known(self) -> Tensor:
+        """What public rows say of the parameters [d]; zeros where there are none."""
+        return self.start if self.fitted else torch.zeros_like(self.start)
+
+    def begun_at(self, w: Tensor, buffers: Tensor) -> FlatModel:
+        """The same model with a start that was fitted on public rows."""
+        other = copy.copy(self)
+        other.start, other.buffers = w.to(self.start), buffers.to(self.buffers)
+        other.fitted, other.traced = True, {}
+        return other
 
     def bounded(self, steepest: float | None) -> FlatModel:
         """The same model with gradients at most so long; None for as long as they are."""

@@ -28,9 +28,9 @@ TREES_EACH = 64
 IN_BAG = 0.7
 """Share of a task's rows that a tree is grown on; the others are judged without it."""
 FEWEST_TO_SPLIT, DEEPEST = 2, 30
-FEWEST_TRIES, TRIED, MORE_TRIES = 3, 0.4, 4
-"""Cuts that a node tries: at least so many, or one for so many of the columns; and so many times
-as many where no column differed."""
+FEWEST_TRIES, TRIED, MOST_TRIES, MORE_TRIES = 3, 0.4, 12, 4
+"""Cuts that a node tries: one for so many of the columns, but at least and at most so many; and so
+many times as many where no column differed."""
 ALIKE = 1e-10
 """A node whose values differ by less, over their squares, is not divided."""
 PAIRS_AT_ONCE = 400_000
@@ -280,7 +280,7 @@ def _choose(
     sums = pairs.sums(mine, starts)
     best, gain = np.full(nodes, -1), np.full(nodes, -np.inf)
     cuts = np.zeros(nodes, dtype=x.dtype)
-    tries = max(FEWEST_TRIES, round(TRIED * columns))
+    tries = min(MOST_TRIES, max(FEWEST_TRIES, round(TRIED * columns)))
     # Strides without a common divisor with the number of columns: no column comes twice.
     strides = np.flatnonzero(np.gcd(np.arange(columns + 1), columns) == 1)
     first = _drawn(keys, -1, columns)

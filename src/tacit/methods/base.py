@@ -70,6 +70,8 @@ class Method(ABC):
     """How tasks talk: through the billboard, through a curator, or not at all."""
     personal_is_public: ClassVar[bool] = False
     """Whether the personal models themselves are published (with noise)."""
+    begins_at_start: ClassVar[bool] = True
+    """Whether it makes use of where the model begins."""
     known_as: ClassVar[str] = ""
     """What `tacit methods` calls it, where that is another word than the name of its class."""
 

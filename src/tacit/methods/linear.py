@@ -73,6 +73,13 @@ def as_parameters(w: Tensor, outputs: int) -> Tensor:
     return torch.cat([each[..., :-1].flatten(-2), each[..., -1]], dim=-1)
 
 
+def from_parameters(parameters: Tensor, outputs: int) -> Tensor:
+    """The reverse of `as_parameters`."""
+    slopes, biases = parameters[..., :-outputs], parameters[..., -outputs:]
+    each = slopes.unflatten(-1, (outputs, -1))
+    return torch.cat([each, biases.unsqueeze(-1)], dim=-1).flatten(-2)
+
+
 def differences(outputs: int, size: int) -> Tensor:
     """Takes the mean over several outputs off weights [outputs · size]; one output stays."""
     between = torch.eye(outputs, dtype=torch.float64) - (1 / outputs if outputs > 1 else 0.0)

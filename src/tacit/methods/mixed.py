@@ -13,7 +13,7 @@ releases of their sums are enough. Each site then has its own effects on its own
 |---------------------------------------------------------------------|---------------------------|
 | Hₖ = XᵀV⁻¹X, sₖ = XᵀV⁻¹(y − Xβ), and what a task says of Σ and σ²   | `local.mixed.said`        |
 | which length most (Hₖ, sₖ) have, and which level most outcomes have | stage "lengths"           |
-| Σₖ (Hₖ, sₖ) at β = 0, each at most about the median length          | stage "information"       |
+| Σₖ (Hₖ, sₖ) at the first β, each at most about the median length    | stage "information"       |
 | Σₖ sₖ at the published β, and moments of the variances              | stage "scores"            |
 | β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀, prior β ~ N(0, K)   | `_believed`               |
 | (T, s) = A⁻¹q; Σ ← LTLᵀ, σ² ← sσ²                                   | `_varied`                 |
@@ -28,12 +28,13 @@ that it holds in later rounds too, a task gives its scores the weight that its i
 
 **What the noise does.** Noise E in H moves β by about H⁻¹E(β − β₀), where β₀ is the point that the
 score was taken at; so later scores, at better points, count more (`_believed`). The prior variance
-of β is chosen by the evidence of the releases, so coefficients that the noise drowns stay at zero.
+of β is chosen by the evidence of the releases, so coefficients that the noise drowns stay at zero,
+or where public rows have them: then β begins at their fit, and the prior is around it.
 Scores keep the variances that H was released with; for outcomes that are not Gaussian, and without
 a clip, H is released anew in every round.
 
 Counts, yes or no and classes have such scores inside a likelihood (`tacit.families`). They have no
-units, so tasks vote on their levels, and β begins there.
+units, so tasks vote on their levels, and β begins there (unless public rows told where).
 
 Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate, or
 where the (approximate) likelihood is largest.
@@ -65,8 +66,8 @@ from tacit.local.mixed import (
 )
 from tacit.local.settled import BY_ITSELF, settled
 from tacit.methods.base import Board, State, Units
-from tacit.methods.linear import LinearMethod, as_parameters, differences
-from tacit.methods.posterior import FLAT, PRIORS, believable, shrunk
+from tacit.methods.linear import LinearMethod, as_parameters, differences, from_parameters
+from tacit.methods.posterior import FLAT, PRIORS, believable, shrunk, unknowns_in
 from tacit.privacy.covariance import flatten, unflatten
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ class Mixed(LinearMethod):
 
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         d, device = self.size(model), model.start.device
+        known = from_parameters(model.known.double(), self.outputs)
         effects = len(self.own(d // self.outputs))
         zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64, device=device)  # noqa: E731
         variances = torch.tensor([*[SLOPES] * (effects - 1), START], dtype=torch.float64)
@@ -219,7 +221,7 @@ class Mixed(LinearMethod):
         unknowns = len(basis(effects)) + (model.kind == "regression")
         rest = torch.full((), RESIDUAL if model.kind == "regression" else 1.0, dtype=torch.float64)
         return {
-            "beta": zeros(d),
+            "beta": known,
             "covariance": zeros(d, d),
             "correction": zeros(d, d),
             "root": root,
@@ -228,7 +230,7 @@ class Mixed(LinearMethod):
             "working rest": rest.clone().to(device),
             "length": zeros(()) + 1.0,
             "weight": zeros(()) + 1.0,
-            "level": zeros(self.outputs),
+            "prior": known.clone(),
             "points": zeros(HISTORY, d),
             "scores": zeros(HISTORY, d),
             "informations": zeros(HISTORY, d, d),
@@ -257,7 +259,8 @@ class Mixed(LinearMethod):
         main = self._about_beta(model.kind, board, rows, gram)
         if board.stage == "lengths":
             length = torch.linalg.vector_norm(main) if self.whole else main[0]
-            return state, lengths.votes(length, level(model.kind, rows, self.outputs))
+            levels = level(model.kind, rows, self.outputs)
+            return state, lengths.votes(length, levels[:0] if model.fitted else levels)
         moments = main[:0]
         if self._tells_variances(model.kind, board.stage):
             moments = self._about_variances(model.kind, board, rows, gram)
@@ -279,7 +282,7 @@ class Mixed(LinearMethod):
                 Part(d, expected, (1 - TRACE_SHARE) * share),
             ]
         if moments:
-            unit = torch.full_like(board["length"], MOMENTS_BOUND * math.sqrt(_equations(moments)))
+            unit = torch.full_like(board["length"], MOMENTS_BOUND * math.sqrt(unknowns_in(moments)))
             parts.append(Part(moments, unit, MOMENTS_SHARE))
         if not self.exact:
             return parts
@@ -382,7 +385,8 @@ class Mixed(LinearMethod):
         if not len(found.levels):
             return usual
         levels = differences(self.outputs, 1).to(mean) @ found.levels
-        return usual | {"level": levels, "beta": self._at_intercepts(board["beta"], levels)}
+        begin = self._at_intercepts(board["beta"], levels)
+        return usual | {"prior": begin, "beta": begin}
 
     def _at_intercepts(self, beta: Tensor, levels: Tensor) -> Tensor:
         """[d] with these numbers at the intercepts and zeros elsewhere."""
@@ -425,7 +429,9 @@ class Mixed(LinearMethod):
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
         loud = self.loud(board["beta"])
         sampling = board["working rest"] / max(self.tasks, 1)
-        level = self._at_intercepts(board["beta"], board["level"]) / loud
+        # Public rows may be of another kind: then slopes are shrunk to zero, by the evidence.
+        middle = board["prior"] / loud
+        middles = torch.stack([middle, torch.where(loud > 1, middle, 0.0)])
         prior = torch.where(loud > 1, FLAT, PRIORS.to(beta).unsqueeze(1)) / loud**2
         found: dict[str, Tensor] = {}
         informations, doubt = board["informations"], board["information blur"]
@@ -442,9 +448,8 @@ class Mixed(LinearMethod):
             moved = torch.einsum("rij,rj->ri", informations, board["points"])
             target = share @ (board["scores"] + moved)
             beta, covariance, information = shrunk(
-                information, target - information @ level, sampling, 1 / total, prior
+                information, target, sampling, 1 / total, prior, middles
             )
-            beta = beta + level
             spread = covariance.trace()
             found = {
                 "beta": beta * loud,
@@ -461,7 +466,7 @@ class Mixed(LinearMethod):
         """Variances from the moments that tasks told: their equations, with a ridge for noise."""
         effects = len(board["root"])
         shapes = basis(effects).to(told)
-        numbers, blur = _equations(len(told)), blur + 1e-9
+        numbers, blur = unknowns_in(len(told)), blur + 1e-9
         equations, moments = told[: numbers**2].reshape(numbers, numbers), told[numbers**2 :]
         present = torch.cat([torch.einsum("iaa->i", shapes), moments.new_ones(1)])[:numbers]
         eye = torch.eye(numbers).to(told)
@@ -493,8 +498,3 @@ class Mixed(LinearMethod):
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]
-
-
-def _equations(numbers: int) -> int:
-    """How many variances so many numbers tell of: a matrix and a vector."""
-    return round((math.sqrt(1 + 4 * numbers) - 1) / 2)

@@ -56,6 +56,8 @@ TINY = 1e-30
 class MPMTL(LinearMethod):
     """Proximal gradient steps whose shrinkage comes from a private covariance of all models."""
 
+    begins_at_start = False
+
     structure: Literal["low-rank", "group-sparse"] = "low-rank"
     """What tasks are taken to share: a subspace (Algorithm 2) or features (Algorithm 3)."""
     strength: float = 0.1

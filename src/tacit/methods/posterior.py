@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
 """Prior variances of the coefficients, in squared units of target over column."""
 FLAT = 1.0
-"""Prior variance of an intercept, around zero or around the level that was voted for."""
+"""Prior variance of an intercept, around zero, the level that was voted for, or a public one."""
+
+
+def unknowns_in(numbers: int) -> int:
+    """How many variances so many numbers tell of: a matrix and a vector."""
+    return round((math.sqrt(1 + 4 * numbers) - 1) / 2)
 
 
 def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,11 +33,17 @@ def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def shrunk(
-    information: Tensor, target: Tensor, sampling: Tensor, blur: Tensor, prior: Tensor
+    information: Tensor,
+    target: Tensor,
+    sampling: Tensor,
+    blur: Tensor,
+    prior: Tensor,
+    middles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
 
-    The prior variance of the coefficients is the one with the most evidence.
+    The prior variance of the coefficients [k, d], and the point that they are shrunk to [c, d], are
+    those with the most evidence; the first of several that are alike.
     """
     d = len(target)
     values, vectors = torch.linalg.eigh(information)
@@ -38,13 +51,13 @@ def shrunk(
     eye = torch.eye(d).to(target)
     spread = information @ (prior.unsqueeze(2) * information) + sampling * information
     factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
-    half = torch.linalg.solve_triangular(
-        factor, target.expand(len(prior), d)[..., None], upper=False
-    )
-    evidence = -0.5 * (half**2).sum((1, 2)) - factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    best = evidence.argmax().reshape(1)
-    factor, prior = factor[best][0], prior[best][0]
+    targets = (target - middles @ information).T  # [d, c]
+    half = torch.linalg.solve_triangular(factor, targets.expand(len(prior), -1, -1), upper=False)
+    logdet = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    best = (-0.5 * (half**2).sum(1).T - logdet).argmax().reshape(1)  # [c, k]
+    place, best = best // len(prior), best % len(prior)
+    factor, prior, middle = factor[best][0], prior[best][0], middles[place][0]
     gain = prior.unsqueeze(1) * information
-    beta = gain @ torch.cholesky_solve(target.unsqueeze(1), factor)[:, 0]
+    beta = middle + gain @ torch.cholesky_solve(targets.T[place].T, factor)[:, 0]
     covariance = torch.diag(prior) - gain @ torch.cholesky_solve(gain.T, factor)
     return beta, covariance, information

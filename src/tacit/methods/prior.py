@@ -86,7 +86,7 @@ class SharedPrior(LinearMethod):
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         d = self.size(model)
         zero = model.start.new_zeros
-        board = {"mean": zero(d)}
+        board = {"mean": model.known}
         if self.mean < 1:
             eye = torch.eye(d, dtype=zero(1).dtype, device=model.start.device)
             shapes = len(LIKELY)

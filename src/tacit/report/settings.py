@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tacit.report.page import definitions
-from tacit.report.words import count, label, plain, plural
+from tacit.report.words import count, fitted_on, label, plain, plural
 
 PLAIN = ("device", "date")
 """Of the timing, what does not depend on rows."""
@@ -25,6 +25,8 @@ def section(result: Mapping[str, Any]) -> str:
     features = [str(name) for name in federation.get("features") or []]
     if features:
         facts.append(("features", _some(features), ""))
+    if result.get("public"):
+        facts.append(("public rows", fitted_on(result["public"]), ""))
     if federation.get("heads"):
         facts.append(("heads", _some(_heads(federation["heads"])), ""))
     facts += [(str(key).replace("_", " "), plain(v), "") for key, v in result["config"].items()]

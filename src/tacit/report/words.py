@@ -269,6 +269,13 @@ def plural(number: int, noun: str) -> str:
     return f"{count(number)} {noun}" + ("" if number == 1 else "s")
 
 
+def fitted_on(public: Mapping[str, Any]) -> str:
+    """What public rows were good for, and what of them was not used."""
+    fitted = " and ".join(public["fitted"]) or "nothing that this method uses"
+    said = f"{plural(public['rows'], 'public row')} of {public['source']} gave {fitted}, at no ε"
+    return ". ".join([said, *public["notes"]])
+
+
 def plain(value: Any) -> str:
     """A setting as a person would write it."""
     if value is None:
