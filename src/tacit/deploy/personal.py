@@ -33,6 +33,7 @@ from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
 from tacit.experiment.baselines import exactly_alone
 from tacit.experiment.models import SavedModels, write_models
+from tacit.experiment.verdict import Facts, Verdict, judge
 from tacit.files import replace
 from tacit.inference.effects import effects_of
 from tacit.local.recipes import Candidate, Personalise
@@ -99,6 +100,7 @@ def _report(
         "higher_is_better": higher,
         "personal": _finite(scores.overall),
         "alone": None if alone is None else _finite(alone.overall),
+        "verdict": _verdict(work, trained, part, scores, alone).to_json(),
         "chosen": "what the method left" if ended is None else str(ended),
         "ended": None if ended is None else dict(zip(KIND, ended.kind, strict=False)),
         "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
@@ -107,6 +109,25 @@ def _report(
         "guarantee": _describe_promise(work, trained).to_json(),
         **({"effects": effects_of(trained, work.task).to_json()} if mixed else {}),
     }
+
+
+def _verdict(
+    work: Work,
+    trained: Tasks,
+    part: Part,
+    scores: metrics.Metrics,
+    alone: metrics.Metrics | None,
+) -> Verdict:
+    """This silo's own; what helped others it does not know."""
+    diverged = bool(trained.diverged[work.task])
+    facts = Facts(
+        tasks=1,
+        shares=trained.method.channel != "nothing",
+        unseen=part == "test",
+        broken=("the training of this silo diverged",) if diverged else (),
+        party="silo",
+    )
+    return judge(scores, alone, facts)
 
 
 def _left(folder: Path) -> dict[str, Any]:
