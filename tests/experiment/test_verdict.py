@@ -159,7 +159,7 @@ def test_sharing_helps_nobody_whose_rows_are_many_and_unlike():
 
 
 def test_noise_that_drowns_what_is_shared_is_named():
-    federation = tacit.data.from_table(table(40, 10, alike=True), task="site", target="y")
+    federation = tacit.data.from_table(table(80, 10, alike=True), task="site", target="y")
     run = tacit.train(federation, privacy=tacit.Privacy(noise=500.0), seed=0)
     assert run.verdict.colour == "grey"
     assert run.verdict.why == "noise"

@@ -33,7 +33,7 @@ from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
 from tacit.experiment.baselines import exactly_alone
 from tacit.experiment.models import SavedModels, write_models
-from tacit.experiment.verdict import Facts, Verdict, judge
+from tacit.experiment.verdict import Facts, Verdict, by_row, judge
 from tacit.files import replace
 from tacit.inference.effects import effects_of
 from tacit.local.recipes import Candidate, Personalise
@@ -118,16 +118,18 @@ def _verdict(
     scores: metrics.Metrics,
     alone: metrics.Metrics | None,
 ) -> Verdict:
-    """This silo's own; what helped others it does not know."""
+    """This silo's own, over its rows; what helped others it does not know."""
     diverged = bool(trained.diverged[work.task])
     facts = Facts(
-        tasks=1,
+        tasks=len(trained.federation),
+        epsilon=_describe_promise(work, trained).epsilon,
         shares=trained.method.channel != "nothing",
         unseen=part == "test",
         broken=("the training of this silo diverged",) if diverged else (),
-        party="silo",
+        party="row",
+        best_alone="the best model that this silo has alone",
     )
-    return judge(scores, alone, facts)
+    return judge(by_row(scores), None if alone is None else by_row(alone), facts)
 
 
 def _left(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Loss by loss: a task's own loss with the others' help is set beside the best that it reaches by
 itself, on the same rows. The mean of these differences has an interval over tasks (Student's), and
-the verdict never says more than the interval does. It is computed from private rows, as all scores.
+the verdict never says more than the interval does. A silo has one task, and rows in their place.
+It is computed from private rows, as all scores.
 
 | what is asked            | what answers                                                      |
 |--------------------------|-------------------------------------------------------------------|
@@ -36,7 +37,6 @@ UNUSED = 0.1
 """With less of the shared model than this in what tasks end with, that is said."""
 FEW_TASKS = 50
 LOSS = {"regression": "squared error", "count": "Poisson deviance"}
-BEST_ALONE = "the best model that each task has alone"
 OWN_MEAN = "each task's own mean"
 
 
@@ -71,6 +71,8 @@ class Facts:
     broken: tuple[str, ...] = ()
     """What went wrong, in words."""
     party: str = "task"
+    """What is counted: tasks, or the rows of one silo."""
+    best_alone: str = "the best model that each task has alone"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,11 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """For result.json; intervals are [mean, low, high]."""
-        found = {"label": NOT_COVERED, "outcome": self.outcome, "colour": self.colour}
+        found: dict[str, Any] = {
+            "label": NOT_COVERED,
+            "outcome": self.outcome,
+            "colour": self.colour,
+        }
         for name in ("difference", "relative"):
             interval: Interval | None = getattr(self, name)
             found[name] = None if interval is None else interval.to_json()
@@ -157,7 +163,7 @@ def judge(
     Training alone can be worse than no training: what counts is the better of `alone` and
     `constant`, each task's own mean.
     """
-    against = BEST_ALONE
+    against = facts.best_alone
     if alone is not None and constant is not None and _mean(constant) < _mean(alone):
         alone, against = constant, OWN_MEAN
     cannot = _cannot_say(alone, facts)
@@ -190,6 +196,13 @@ def judge(
         left_out=int((~paired.known).sum()),
         why=why,
     )
+
+
+def by_row(found: Metrics) -> Metrics:
+    """Every row in the place of a task: one silo has nothing else to judge by."""
+    losses = found.row_losses
+    assert losses is not None
+    return Metrics(found.kind, np.ones_like(losses), {"loss": losses}, found.overall)
 
 
 def _outcome(found: tuple[Interval, Interval] | None) -> Outcome:

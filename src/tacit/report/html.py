@@ -23,7 +23,6 @@ from tacit.report.page import (
     text,
 )
 from tacit.report.scores import (
-    BASELINES,
     EXPLAINED,
     Comparison,
     Score,
@@ -145,11 +144,7 @@ def _won(tasks: Comparison) -> list[str]:
 
 def _others(result: Mapping[str, Any]) -> str:
     """All overall scores, folded away: the headline stays small."""
-    columns = [("personal", result["metrics"]["overall"])]
-    for name in result["metrics"].get("baselines") or {}:
-        found = baseline(result, name)
-        if found:
-            columns.append((BASELINES.get(name, name), found["overall"]))
+    columns = [(words, overall) for words, overall, _ in entries(result, "personal")]
     rows = []
     for name in result["metrics"]["overall"]:
         kind = task_score(result) if name == "worst_tenth" else score(result, name, True)
