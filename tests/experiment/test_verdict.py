@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 import tacit
-from tacit.experiment.verdict import OWN_MEAN, UNCHANGED, Facts, judge
-from tacit.metrics import Metrics
+from tacit.experiment.verdict import OWN_MEAN, UNCHANGED, Facts, by_row, judge
+from tacit.metrics import Metrics, evaluate
 
 MANY = Facts(tasks=12, epsilon=1.0)
 
@@ -115,6 +115,28 @@ def test_training_alone_must_beat_the_own_mean_to_be_what_counts():
     assert (found.outcome, found.against) == ("lost", OWN_MEAN)
 
 
+def test_where_nothing_is_lost_alone_there_is_no_share_to_name():
+    found = judge(scores([0.2, 0.2, 0.21]), scores([0.0, 0.0, 0.0]), MANY)
+    assert (found.outcome, found.lost) == ("lost", 3)
+    assert "log loss is higher" in found.sentences[0]
+    assert found.to_json()["relative"] is None
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_silo_judges_by_its_rows():
+    rng = np.random.default_rng(0)
+    y, out = rng.integers(0, 2, 60).astype(float), rng.normal(size=60)
+    ours, alone = (
+        by_row(evaluate("binary", said, y, np.array([0, 60]))) for said in (out + 3 * y - 1.5, out)
+    )
+    np.testing.assert_allclose(
+        ours.per_task["loss"], np.logaddexp(0, (1 - 2 * y) * (out + 3 * y - 1.5))
+    )
+    found = judge(ours, alone, Facts(tasks=4, epsilon=1.0, party="row", best_alone="its own"))
+    assert found.outcome == "helped"
+    assert "of 60 rows gained" in found.sentences[0]
+
+
 def test_without_a_comparison_nothing_is_claimed():
     ours, alone = paired(0.1)
     for given in (
@@ -153,6 +175,7 @@ def test_sharing_helps_nobody_whose_rows_are_many_and_unlike():
     run = tacit.train(federation, privacy=tacit.Privacy(epsilon=1.0), seed=0)
     found = run.verdict
     assert found.outcome != "helped"
+    assert found.sentences[0].startswith("Taking part made no difference")
     assert (found.colour, found.why) == ("grey", "unlike")
     assert "open" in run.baselines
     assert "Not even without privacy" in " ".join(found.sentences)

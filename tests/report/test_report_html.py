@@ -10,6 +10,7 @@ import pytest
 from tacit.errors import TacitError
 from tacit.report import write_html
 from tacit.report.html import page
+from tacit.report.tables import run_table
 
 
 class Balanced(HTMLParser):
@@ -116,6 +117,22 @@ def test_every_block_of_scores_is_labelled(make):
     assert len(blocks) == 7
     for block in blocks[:-1]:  # the last holds settings, no scores
         assert "<b>Not covered by the &lt;guarantee&gt;</b>: computed from private data" in block
+
+
+@pytest.mark.parametrize("colour", ["green", "grey", "red"])
+def test_the_verdict_stands_first_in_its_colour(make, colour):
+    said = ["Something went wrong: <b>this</b>.", "Then that: this too."]
+    label = "not covered by the guarantee"
+    result = make() | {"verdict": {"colour": colour, "sentences": said, "label": label}}
+    text = page(result)
+    box = text.split(f'<div class="told {colour}"')[1].split("</div>")[0]
+    assert '<b class="says">Something went wrong</b>' in box
+    assert "&lt;b&gt;this&lt;/b&gt;. Then that: this too." in box
+    assert "Not covered by the guarantee: computed from private data" in box
+    assert text.index("Something went wrong") < text.index('aria-label="Guarantee"')
+    shown = run_table(result).columns[0]._cells[0]
+    assert shown.plain == " ".join(said)
+    assert 'class="told' not in page(make())  # a result from before there were verdicts
 
 
 def test_names_are_escaped_everywhere(make):

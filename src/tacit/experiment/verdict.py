@@ -33,6 +33,8 @@ UNCHANGED = 1e-3
 """A task whose two losses differ by less than this share of the larger one did not change."""
 NARROW = 0.02
 """An interval that ends below this share of the loss leaves no room for a gain worth having."""
+NOTHING = 0.01
+"""Where an interval around zero ends below this share of the loss, there is no difference."""
 UNUSED = 0.1
 """With less of the shared model than this in what tasks end with, that is said."""
 FEW_TASKS = 50
@@ -86,7 +88,7 @@ class Verdict:
     difference: Interval | None = None
     """What was gained, in units of the loss."""
     relative: Interval | None = None
-    """The same, in shares of the loss alone."""
+    """The same, in shares of the loss alone; None where nothing is lost alone."""
     gained: int = 0
     lost: int = 0
     unchanged: int = 0
@@ -191,7 +193,7 @@ def judge(
         tuple(sentences),
         against,
         difference,
-        relative,
+        relative if relative is not None and math.isfinite(relative.mean) else None,
         *counts,
         left_out=int((~paired.known).sum()),
         why=why,
@@ -261,13 +263,14 @@ def _helped(
         f"{gained} of {_many(sum(counts), facts.party)} gained, {lost} lost, {unchanged} did not "
         "change"
     )
-    ends = " to ".join(map(_compared, (relative.high, relative.low)))
-    size = f"{_compared(relative.mean)} (95 % interval: {ends})"
+    size = f"{_compared(relative.mean)} (95 % interval: {_between(relative)})"
     first = {
         "helped": "Taking part helped",
         "lost": "Taking part did not help",
         "unclear": "Whether taking part helped cannot be told",
     }[outcome]
+    if outcome == "unclear" and max(-relative.low, relative.high) < NOTHING:
+        first = "Taking part made no difference"
     return f"{first}: beside {against}, {loss} is {size}; {tally}."
 
 
@@ -335,4 +338,15 @@ def _compared(gain: float) -> str:
     """A share of the loss that is gained, from the loss's side."""
     if not math.isfinite(gain):  # nothing is lost alone
         return "higher"
-    return f"{_percent(abs(gain))} {'lower' if gain > 0 else 'higher'}"
+    return f"{_percent(abs(gain))} {_side(gain)}"
+
+
+def _between(gain: Interval) -> str:
+    if gain.low * gain.high > 0:  # both on one side
+        near, far = sorted((abs(gain.low), abs(gain.high)))
+        return f"{100 * near:.1f} to {_percent(far)} {_side(gain.mean)}"
+    return f"{_compared(gain.high)} to {_compared(gain.low)}"
+
+
+def _side(gain: float) -> str:
+    return "lower" if gain > 0 else "higher"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.report.page import note, paragraph
-from tacit.report.words import sentence
+from tacit.report.words import NOT_PUBLISHED, sentence
 
 MOST = 3
 """Sentences that fit into a terminal."""
@@ -24,5 +24,5 @@ def section(verdict: Mapping[str, Any] | None) -> str:
     first, *others = verdict["sentences"]
     says, _, rest = first.partition(": ")
     said = [sentence(rest), *others] if rest else others
-    label = paragraph(f"{sentence(verdict['label'])}.", "note")
+    label = paragraph(f"{sentence(verdict['label'])}: {NOT_PUBLISHED}.", "note")
     return note(says, verdict["colour"], paragraph(" ".join(said)) + label if said else label)
