@@ -181,9 +181,10 @@ def test_sharing_helps_nobody_whose_rows_are_many_and_unlike():
     assert "Not even without privacy" in " ".join(found.sentences)
 
 
-def test_noise_that_drowns_what_is_shared_is_named():
-    federation = tacit.data.from_table(table(80, 10, alike=True), task="site", target="y")
-    run = tacit.train(federation, privacy=tacit.Privacy(noise=500.0), seed=0)
+def test_what_is_drowned_in_noise_does_not_pass_for_help():
+    # The last step of a mixed model beats other models of so few rows, whatever others said.
+    federation = tacit.data.from_table(table(80, 12, alike=True), task="site", target="y")
+    run = tacit.train(federation, privacy=tacit.Privacy(noise=5000.0), seed=0)
     assert run.verdict.colour == "grey"
     assert run.verdict.why == "noise"
 

@@ -31,7 +31,7 @@ from tacit.engine.personalise import KIND, personalise
 from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
-from tacit.experiment.baselines import exactly_alone
+from tacit.experiment.baselines import exactly_alone, lower, untold_scores
 from tacit.experiment.models import SavedModels, write_models
 from tacit.experiment.verdict import Facts, Verdict, by_row, judge
 from tacit.files import replace
@@ -56,11 +56,13 @@ def keep_personal(
     if settles and mode == "best" and combines(trained):
         found = combine(trained, progress, task)
         scores = trained.measure(part, task, blend=found.blend)
-        alone: metrics.Metrics | None = trained.measure(part, task, blend=found.alone)
+        best = trained.measure(part, task, blend=found.alone)
+        alone: metrics.Metrics | None = lower(best, untold_scores(trained, found.blend, task))
         taken = deliver(trained, found, task)
         models, blend = taken.models, dataclasses.replace(taken.blend, place=torch.zeros(1).long())
     elif settles:
-        scores, alone = trained.measure(part, task), exactly_alone(trained, task)
+        scores = trained.measure(part, task)
+        alone = lower(exactly_alone(trained, task), untold_scores(trained, None, task))
     else:
         if not len(trained.federation.validation.y):
             mode = "none"  # nothing to choose by

@@ -7,12 +7,15 @@ every task stops when its own validation rows say so: a baseline that overfits w
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import fields
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.engine import evaluate
 from tacit.engine.blend import Blend
 from tacit.engine.combine import KINDS
 from tacit.engine.progress import Progress
@@ -93,6 +96,22 @@ def own_means(trained: Tasks) -> Metrics | None:
     return evaluate_rows(federation.kind, said, rows, federation.target_scale, federation.heads)
 
 
+def untold_scores(
+    trained: Tasks, blend: Blend | None = None, tasks: Tensor | None = None
+) -> Metrics:
+    """Scores of the run's own last step by tasks that were told nothing: that is alone, too.
+
+    Without it a last step that is better than other models of one task would pass for help.
+    """
+    unread, every = copy.copy(trained), torch.arange(len(trained.federation), device=trained.device)
+    unread.board, unread.diverged = trained.course.start, trained.diverged.clone()
+    some = every if tasks is None else tasks
+    w, buffers = unread.settled_models(evaluate.select(trained.federation.train, some), some)
+    place = torch.empty_like(every)
+    place[some] = torch.arange(len(some), device=some.device)
+    return _better(trained, lambda k: (w[place[k]], buffers[place[k]]), blend, tasks)
+
+
 def shared_scores(trained: Tasks) -> Metrics | None:
     """Scores of what the billboard alone gives everybody; None where that is no model."""
     w, _ = trained.newcomer(torch.zeros(1, dtype=torch.int64, device=trained.device))
@@ -124,6 +143,20 @@ def open_scores(
         beside.run(on_round=on_round)
     if beside.stopped:
         return None
-    part = beside.tasks.test_part
-    found = [beside.measure(part, blend=each) for each in {None, blend}]
-    return min(found, key=lambda one: one.overall["loss_per_task"] or 0.0)
+    return _better(beside.tasks, beside.personal, blend)
+
+
+def _better(
+    trained: Tasks, personal: evaluate.Personal, blend: Blend | None, tasks: Tensor | None = None
+) -> Metrics:
+    """Scores of these models by themselves, or within what a run's tasks combine."""
+    part = trained.test_part
+    found = trained.measure(part, tasks, personal)
+    return found if blend is None else lower(found, trained.measure(part, tasks, personal, blend))
+
+
+def lower(one: Metrics, other: Metrics) -> Metrics:
+    """Whichever has the lower mean loss over tasks."""
+    means = [found.overall["loss_per_task"] for found in (one, other)]
+    a, b = (math.inf if mean is None else mean for mean in means)
+    return one if a <= b else other

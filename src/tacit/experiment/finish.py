@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tacit.engine.combine import combine, combines, deliver
+from tacit.engine.combine import Ended, combine, combines, deliver
 from tacit.engine.personalise import Personalised
 from tacit.engine.personalise import personalise as last_step
 from tacit.engine.progress import Progress
@@ -14,9 +14,11 @@ from tacit.engine.simulate import Simulation
 from tacit.experiment.baselines import (
     exactly_alone,
     global_scores,
+    lower,
     open_scores,
     own_means,
     shared_scores,
+    untold_scores,
 )
 from tacit.experiment.plan import Plan
 from tacit.experiment.run import Run
@@ -24,8 +26,9 @@ from tacit.metrics import Metrics
 from tacit.privacy import Sampler
 
 SMALL = 50_000
-"""Up to so many rows, times coefficients, a run is always compared with itself without privacy;
-beyond that it takes a second, and only where taking part did not help and one asks why."""
+"""Up to so many rows, times coefficients, a run is compared with all there is. Beyond that each of
+two comparisons takes half a second, and is made where it tells something: the last step of tasks
+that were told nothing where taking part seems to help, no privacy where it does not."""
 
 
 def finish(
@@ -73,19 +76,30 @@ def _settled(
     blend = None if ended is None else ended.blend
     run = Run.of(simulation, plan.privacy, settings, kept, blend)
     if plan.baselines:
-        alone = None if ended is None else tasks.measure(tasks.test_part, blend=ended.alone)
-        found = {
-            "constant": own_means(tasks),
-            "local": exactly_alone(tasks) if alone is None else alone,
-            "global": shared_scores(tasks),
-        }
-        run.baselines = _known(found)
-        small = len(tasks.federation.train.y) * simulation.model.size <= SMALL
-        if plan.privacy is not None and (small or run.verdict.outcome != "helped"):
-            found["open"] = open_scores(simulation, plan, sampler, progress, blend)
-            run.baselines = _known(found)
+        run.baselines = _beside(run, plan, sampler, progress, ended)
     run.delivered = None if ended is None else deliver(tasks, ended)
     return _finished(run, folder, progress, timing)
+
+
+def _beside(
+    run: Run, plan: Plan, sampler: Sampler, progress: Progress, ended: Ended | None
+) -> dict[str, Metrics]:
+    """What an exact run is compared with; what costs as much as its rounds, only if it tells."""
+    simulation, blend = run.simulation, None if ended is None else ended.blend
+    tasks = simulation.tasks
+    if ended is None:
+        alone = exactly_alone(tasks)
+    else:
+        alone = tasks.measure(tasks.test_part, blend=ended.alone)
+    found = {"constant": own_means(tasks), "local": alone, "global": shared_scores(tasks)}
+    run.baselines = _known(found)
+    small = len(tasks.federation.train.y) * simulation.model.size <= SMALL
+    if small or run.verdict.outcome == "helped":
+        found["local"] = lower(alone, untold_scores(tasks, blend))
+        run.baselines = _known(found)
+    if plan.privacy is not None and (small or run.verdict.outcome != "helped"):
+        found["open"] = open_scores(simulation, plan, sampler, progress, blend)
+    return _known(found)
 
 
 def _known(found: dict[str, Metrics | None]) -> dict[str, Metrics]:
