@@ -41,8 +41,8 @@ def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
     assert run.guarantee.private
     assert run.guarantee.epsilon <= 2.0
     assert (tmp_path / "report.html").exists()
-    assert run.metrics["baselines"].keys() == {"local"}
-    assert names["network"].metrics["baselines"].keys() == {"local", "global"}
+    assert {"constant", "local", "global"} <= run.metrics["baselines"].keys()
+    assert names["network"].metrics["baselines"].keys() == {"constant", "local", "global"}
 
 
 def test_the_schema_of_the_guide_reads_the_table_of_the_guide():

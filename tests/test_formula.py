@@ -308,6 +308,6 @@ def test_the_kind_follows_the_target(table, target, kind):
     run = fitted(f"{target} ~ x + (1 | school)", table, rounds=5, test=0.3)
     assert run.federation.kind == kind
     assert run.part == "test"
-    assert run.metrics["baselines"].keys() == {"local"}
+    assert run.metrics["baselines"].keys() == {"constant", "local", "global"}
     assert KIND in run.federation.assumptions
     assert all(np.isfinite(list(coefficients(run).values())))

@@ -61,6 +61,8 @@ class Metrics:
     """Accuracy of each label (class of pixels), where there are several."""
     per_head: np.ndarray | None = None
     """Accuracy of each head, where tasks work on different ones."""
+    row_losses: np.ndarray | None = None
+    """The loss of each row, for one task to judge by; NaN for a row without any label."""
 
     def task(self, k: int) -> dict[str, float | None]:
         """The scores of one task."""
@@ -187,8 +189,9 @@ def evaluate(
     name, higher = task_score(kind, heads, overall.get("majority"))
     overall["worst_tenth"] = worst_tenth(per_task[name], higher)
     found = {name: _or_none(v) for name, v in overall.items()}
+    each = np.where(known > 0, loss, math.nan)
     if cells is None:
-        return Metrics(kind, counts, per_task, found)
+        return Metrics(kind, counts, per_task, found, row_losses=each)
     right, known = np.where(broken[:, None], 0, cells.right), cells.known
     per_label = _ratio(right.sum(axis=0), known.sum(axis=0))
     per_head = None
@@ -196,7 +199,7 @@ def evaluate(
         head = np.repeat(np.arange(len(heads)), heads.outputs)
         sums = [np.bincount(head, weights=v.sum(axis=0)) for v in (right, known)]
         per_head = _ratio(*sums)
-    return Metrics(kind, counts, per_task, found, per_label, per_head)
+    return Metrics(kind, counts, per_task, found, per_label, per_head, each)
 
 
 def evaluate_rows(

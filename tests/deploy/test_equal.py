@@ -87,3 +87,6 @@ def test_a_silo_knows_its_own_effects_as_the_simulation_does(make_federation, tm
     assert report["effects"]["effects"] == pytest.approx(expected.effects, abs=2e-5)
     assert report["effects"]["errors"] == pytest.approx(expected.errors, rel=1e-4)
     assert "What sets this silo apart" in page(report, [])
+    counts = [report["verdict"][side] for side in ("gained", "lost", "unchanged")]
+    assert sum(counts) == int(federation.test.counts[1])  # it judges by its own rows
+    assert report["verdict"]["sentences"][0].split(":")[0] in page(report, [])

@@ -39,7 +39,7 @@ def test_result_has_all_that_was_promised(make_federation, tmp_path):
     assert result["guarantee"]["releases"] == 3
     assert result["guarantee"]["private"] is False  # seeded
     assert {"overall", "per_task", "baselines"} <= result["metrics"].keys()
-    assert {"local", "global"} == result["metrics"]["baselines"].keys()
+    assert {"constant", "local", "global"} == result["metrics"]["baselines"].keys()
     assert set(result["metrics"]["per_task"]) == set(run.federation.names)
     assert result["metrics"]["label"] == "not covered by the guarantee"
     assert result["config"]["method"] == "pmtl"

@@ -74,7 +74,7 @@ def test_the_whole_costs_at_most_the_promise_and_says_so(make_federation, tmp_pa
     assert result["config"]["lr"] == about["chosen"]["lr"] in SEARCH["lr"]
     assert result["config"]["clip"] == promise["clip"] == about["chosen"]["clip"]
     assert result["config"]["privacy"]["epsilon"] == 2.0
-    assert result["metrics"]["baselines"].keys() == {"local", "global"}
+    assert result["metrics"]["baselines"].keys() == {"constant", "local", "global"}
     assert {point["epsilon"] for point in result["curve"]} == {None}
     (line,) = (folder / "ledger.jsonl").read_text().splitlines()
     assert json.loads(line)["mean"] == 3

@@ -10,6 +10,7 @@ import pytest
 from tacit.errors import TacitError
 from tacit.report import write_html
 from tacit.report.html import page
+from tacit.report.tables import run_table
 
 
 class Balanced(HTMLParser):
@@ -118,6 +119,22 @@ def test_every_block_of_scores_is_labelled(make):
         assert "<b>Not covered by the &lt;guarantee&gt;</b>: computed from private data" in block
 
 
+@pytest.mark.parametrize("colour", ["green", "grey", "red"])
+def test_the_verdict_stands_first_in_its_colour(make, colour):
+    said = ["Something went wrong: <b>this</b>.", "Then that: this too."]
+    label = "not covered by the guarantee"
+    result = make() | {"verdict": {"colour": colour, "sentences": said, "label": label}}
+    text = page(result)
+    box = text.split(f'<div class="told {colour}"')[1].split("</div>")[0]
+    assert '<b class="says">Something went wrong</b>' in box
+    assert "&lt;b&gt;this&lt;/b&gt;. Then that: this too." in box
+    assert "Not covered by the guarantee: computed from private data" in box
+    assert text.index("Something went wrong") < text.index('aria-label="Guarantee"')
+    shown = run_table(result).columns[0]._cells[0]
+    assert shown.plain == " ".join(said)
+    assert 'class="told' not in page(make())  # a result from before there were verdicts
+
+
 def test_names_are_escaped_everywhere(make):
     # With matplotlib's formulas on, the dollars would be an error.
     evil = "$\\frac$ <script>alert('x')</script>& 学校"
@@ -151,7 +168,7 @@ def test_missing_baselines_leave_their_parts_out(make):
         text = page(result)
         assert "The tasks that lose" not in text
         assert "better than alone" not in text
-        assert "Each task alone" not in text
+        assert "best alone" not in text.lower()
         assert "without that baseline" in text
         assert "school-65" in text
 

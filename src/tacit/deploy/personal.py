@@ -31,8 +31,9 @@ from tacit.engine.personalise import KIND, personalise
 from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
-from tacit.experiment.baselines import exactly_alone
+from tacit.experiment.baselines import exactly_alone, lower, untold_scores
 from tacit.experiment.models import SavedModels, write_models
+from tacit.experiment.verdict import Facts, Verdict, by_row, judge
 from tacit.files import replace
 from tacit.inference.effects import effects_of
 from tacit.local.recipes import Candidate, Personalise
@@ -55,11 +56,13 @@ def keep_personal(
     if settles and mode == "best" and combines(trained):
         found = combine(trained, progress, task)
         scores = trained.measure(part, task, blend=found.blend)
-        alone: metrics.Metrics | None = trained.measure(part, task, blend=found.alone)
+        best = trained.measure(part, task, blend=found.alone)
+        alone: metrics.Metrics | None = lower(best, untold_scores(trained, found.blend, task))
         taken = deliver(trained, found, task)
         models, blend = taken.models, dataclasses.replace(taken.blend, place=torch.zeros(1).long())
     elif settles:
-        scores, alone = trained.measure(part, task), exactly_alone(trained, task)
+        scores = trained.measure(part, task)
+        alone = lower(exactly_alone(trained, task), untold_scores(trained, None, task))
     else:
         if not len(trained.federation.validation.y):
             mode = "none"  # nothing to choose by
@@ -99,6 +102,7 @@ def _report(
         "higher_is_better": higher,
         "personal": _finite(scores.overall),
         "alone": None if alone is None else _finite(alone.overall),
+        "verdict": _verdict(work, trained, part, scores, alone).to_json(),
         "chosen": "what the method left" if ended is None else str(ended),
         "ended": None if ended is None else dict(zip(KIND, ended.kind, strict=False)),
         "spent": None if spent is None else {**dataclasses.asdict(spent), "in_words": str(spent)},
@@ -107,6 +111,27 @@ def _report(
         "guarantee": _describe_promise(work, trained).to_json(),
         **({"effects": effects_of(trained, work.task).to_json()} if mixed else {}),
     }
+
+
+def _verdict(
+    work: Work,
+    trained: Tasks,
+    part: Part,
+    scores: metrics.Metrics,
+    alone: metrics.Metrics | None,
+) -> Verdict:
+    """This silo's own, over its rows; what helped others it does not know."""
+    diverged = bool(trained.diverged[work.task])
+    facts = Facts(
+        tasks=len(trained.federation),
+        epsilon=_describe_promise(work, trained).epsilon,
+        shares=trained.method.channel != "nothing",
+        unseen=part == "test",
+        broken=("the training of this silo diverged",) if diverged else (),
+        party="row",
+        best_alone="the best model that this silo has alone",
+    )
+    return judge(by_row(scores), None if alone is None else by_row(alone), facts)
 
 
 def _left(folder: Path) -> dict[str, Any]:

@@ -178,6 +178,8 @@ class Rounds:
         self.board = self.course.start
         self.curve: list[dict[str, Any]] = []
         self.stopped: str | None = None
+        self.broke_off = False
+        """Whether it stopped for another reason than patience."""
 
     @property
     def shown(self) -> Board:
@@ -212,11 +214,11 @@ class Rounds:
             try:
                 after = self.next_board()
                 if _diverged(self.course.votes.without(after)):
-                    self.stopped = ASTRAY.format(round + 1)
+                    self.stopped, self.broke_off = ASTRAY.format(round + 1), True
                     break
                 self.publish(after)
             except BudgetSpent as reason:
-                self.stopped = str(reason)
+                self.stopped, self.broke_off = str(reason), True
                 break
             late = time.monotonic() - saved > SAVE_EVERY_SECONDS
             save = late or self._careful or self.board.round == length

@@ -93,8 +93,8 @@ class Plan:
     personalise : the last step, which each task takes on its own rows at no privacy cost: "best"
         combines or chooses among all it could do (see docs/methods.md), one way of fine-tuning
         ("vanilla", "mean", "kl", "ewc"), or "none" to keep the method's own models
-    baselines : also measure training alone and the global model with the same settings; their
-        models are thrown away, their scores are not covered by the guarantee
+    baselines : also measure training alone, a global model and, where that is cheap, the same
+        without privacy; their models are thrown away, their scores are not covered by the guarantee
     device : "cpu" or "cuda"
     store : "disk" keeps personal models in one memory-mapped file in `out`
     engine : "simulate" trains all tasks in this process; "flower" makes the same run on Flower's

@@ -15,13 +15,14 @@ from tacit import __version__, metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
 from tacit.data.lacking import lacking
-from tacit.engine.blend import Blend
+from tacit.engine.blend import ON_SHARED, PARTS, SHARED, Blend
 from tacit.engine.combine import Delivered
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
 from tacit.experiment.newcomers import Newcomers
 from tacit.experiment.personal import PersonalModel
+from tacit.experiment.verdict import Facts, Verdict, judge
 from tacit.files import make_folder, replace
 from tacit.inference.effects import Effects, effects_of
 from tacit.inference.summary import MixedSummary, summary
@@ -156,6 +157,42 @@ class Run:
         return [self.federation.names[number] for number in numbers]
 
     @property
+    def verdict(self) -> Verdict:
+        """Whether taking part helped, why not, and what would change it: not covered by ε."""
+        found = self.baselines
+        return judge(
+            self.measured,
+            found.get("local"),
+            self._facts,
+            constant=found.get("constant"),
+            not_private=found.get("open"),
+        )
+
+    @property
+    def _facts(self) -> Facts:
+        simulation, broken = self.simulation, []
+        if self.diverged:
+            broken.append(f"the training of {len(self.diverged)} tasks diverged")
+        if simulation.rounds.broke_off:
+            broken.append(str(simulation.stopped))
+        if simulation.channel.dropped:
+            broken.append(f"{simulation.channel.dropped} contributions were dropped")
+        used = None
+        if self.blend is not None:
+            used = sum(self.blend.shares[PARTS[part]] for part in (SHARED, ON_SHARED))
+        elif self.personalised.candidates:
+            own = [one.recipe.start == "alone" for one in self.personalised.candidates]
+            used = 1 - sum(own) / len(own)
+        return Facts(
+            tasks=len(self.federation),
+            epsilon=self.guarantee.epsilon,
+            shares=simulation.method.channel != "nothing",
+            used=used,
+            unseen=self.part == "test",
+            broken=tuple(broken),
+        )
+
+    @property
     def exchange(self) -> dict[str, Any] | None:
         """Who learned from whom, and what answers gave away; None on the billboard."""
         exchange = self.simulation.exchange
@@ -213,6 +250,7 @@ class Run:
         return {
             "tacit": __version__,
             "guarantee": self.guarantee.to_json(),
+            "verdict": self.verdict.to_json(),
             **({"summary": self.summary().to_json()} if mixed else {}),
             "metrics": self.metrics,
             "curve_label": NOT_COVERED,

@@ -153,7 +153,7 @@ class Mixed(LinearMethod):
         tasks = len(federation)
         outputs = federation.outputs if federation.kind in self.kinds else 1
         if privacy is None:
-            return replace(self, tasks=tasks, outputs=outputs, clip=math.inf)
+            return replace(self, tasks=tasks, outputs=outputs, clip=math.inf, whole=True)
         # About the noise in a number of a release, from public facts.
         noise = (AT_ONE / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
         d = outputs * (math.prod(federation.input_shape) + 1)

@@ -1,4 +1,4 @@
-"""One run as one HTML file: the guarantee first, then what the tasks got for it."""
+"""One run as one HTML file: whether it helped, the guarantee, then what the tasks got for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report import audit, exchange, kept, per_head, plots, settings, shared
+from tacit.report import audit, exchange, kept, per_head, plots, settings, shared, verdict
 from tacit.report.box import guarantee_box, uncovered
 from tacit.report.page import (
     Markup,
@@ -37,6 +37,12 @@ from tacit.report.scores import (
 )
 from tacit.report.words import NOTHING, count, plural, share
 
+MEANT = {
+    "constant": "Own mean: each task says its mean, or its shares of classes, to every row.",
+    "local": "Best alone: the best that each task finds by its own rows, sharing nothing.",
+    "global": "One model for all: the same for every task, learned as privately as this run.",
+    "open": "Not private: the same method without noise.",
+}
 LOSERS = 15
 ALONE_AND_NOT = ("alone", "personal", "gain")
 LISTED = 500
@@ -69,6 +75,7 @@ def page(result: Mapping[str, Any]) -> str:
     content = [
         f"<h1>{text(title)}</h1>",
         paragraph(_subtitle(result), "sub"),
+        verdict.section(result.get("verdict")),
         guarantee_box(
             result["guarantee"], adapted=result["config"].get("clip_quantile") is not None
         ),
@@ -104,8 +111,7 @@ def _subtitle(result: Mapping[str, Any]) -> str:
 
 def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     metrics, main, kind = result["metrics"], overall_score(result), task_score(result)
-    names = {"local": "Each task alone (shares nothing)", "global": "One model for all tasks"}
-    shown = entries(result, "Personal models (this run)", names)
+    shown = entries(result, "personal models (this run)")
     head: list[object] = [
         "",
         Markup(f"{text(main.words)}<small>{main.better}</small>"),
@@ -124,12 +130,7 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
     part = metrics.get("part", "test")
     said = [f"Measured on each task's own {part} rows.", *about_scores(result)]
     said.append(EXPLAINED.get(main.name, ""))
-    if baseline(result, "global"):
-        like = "cohorts and noise" if result.get("exchange") is None else "cohorts"
-        said.append(
-            "Alone, each task trains for as long as its own rows say. "
-            f"The one model for all tasks was trained with the {like} of this run."
-        )
+    said += [words for name, words in MEANT.items() if baseline(result, name)]
     note = paragraph(" ".join(filter(None, said)), "note")
     missing = "No comparison with training alone: this run was made without that baseline."
     alone = "" if tasks is not None else paragraph(missing, "note")
@@ -143,11 +144,7 @@ def _won(tasks: Comparison) -> list[str]:
 
 def _others(result: Mapping[str, Any]) -> str:
     """All overall scores, folded away: the headline stays small."""
-    columns = [("personal", result["metrics"]["overall"])]
-    for name in result["metrics"].get("baselines") or {}:
-        found = baseline(result, name)
-        if found:
-            columns.append(("alone" if name == "local" else name, found["overall"]))
+    columns = [(words, overall) for words, overall, _ in entries(result, "personal")]
     rows = []
     for name in result["metrics"]["overall"]:
         kind = task_score(result) if name == "worst_tenth" else score(result, name, True)

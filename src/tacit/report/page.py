@@ -64,6 +64,7 @@ dd.bad { color: var(--tone); font-weight: 600; }
 .told { --tone: var(--green); --wash: var(--green-soft); border-left: 5px solid var(--tone);
   background: var(--wash); border-radius: 8px; padding: 14px 20px 8px; margin: 0 0 18px; }
 .told.red { --tone: var(--red); --wash: var(--red-soft); }
+.told.grey { --tone: var(--ink); --wash: var(--soft); border-left-color: var(--muted); }
 .told.amber { --tone: var(--amber); --wash: var(--amber-soft); }
 .told b.says { display: block; color: var(--tone); font-size: 18px; margin-bottom: 4px; }
 .told ul { margin: 0 0 12px; padding-left: 20px; } .told li { overflow-wrap: anywhere; }

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tacit.report.box import uncovered
 from tacit.report.page import details, drawing, paragraph, table
 from tacit.report.plots import shorten
-from tacit.report.scores import Score, baseline, number
+from tacit.report.scores import BASELINES, Score, baseline, number
 from tacit.report.svg import GAIN, GRID, INK, LOSS, SPENT, WIDE, axes, figure
 from tacit.report.words import count, plural
 
@@ -23,8 +23,8 @@ LABELS = 60
 ACCURACY = Score("accuracy", "accuracy", True)
 LINES = {
     "personal": ("personal models", GAIN, "o"),
-    "local": ("alone", LOSS, "s"),
-    "global": ("one model for all", SPENT, "D"),
+    "local": (BASELINES["local"], LOSS, "s"),
+    "global": (BASELINES["global"], SPENT, "D"),
 }
 
 

@@ -59,6 +59,13 @@ EXPLAINED = {
     ),
     "f1": "F1 score: the balance of precision and recall over all labels; 1 is perfect.",
 }
+BASELINES = {
+    "constant": "own mean",
+    "local": "best alone",
+    "global": "one model for all",
+    "open": "not private",
+}
+"""What a run is compared with, as it is called wherever it is shown, and in this order."""
 SAME = 1e-9
 """Relative difference below which two scores differ by rounding only."""
 
@@ -230,11 +237,11 @@ def against_alone(
     )
 
 
-def entries(result: Mapping[str, Any], personal: str, names: Mapping[str, str]) -> list[Entry]:
-    """The personal models, and every baseline with scores under its name; those named first."""
+def entries(result: Mapping[str, Any], personal: str) -> list[Entry]:
+    """The personal models, and every baseline with scores under its name."""
     found: list[Entry] = [(personal, result["metrics"]["overall"], against_alone(result))]
-    for name in {**names, **(result["metrics"].get("baselines") or {})}:
+    for name in {**BASELINES, **(result["metrics"].get("baselines") or {})}:
         if known := baseline(result, name):
             other = None if name == "local" else against_alone(result, known.get("per_task") or {})
-            found.append((names.get(name, name), known["overall"], other))
+            found.append((BASELINES.get(name, name), known["overall"], other))
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tacit.report import verdict
 from tacit.report.box import signed_box
 from tacit.report.kept import kind as kind_of
 from tacit.report.page import (
@@ -21,7 +22,7 @@ from tacit.report.page import (
     table,
     text,
 )
-from tacit.report.scores import Score, number, score
+from tacit.report.scores import BASELINES, Score, number, score
 from tacit.report.shared import caterpillar, effects_rows
 from tacit.report.svg import GAIN, INK, LOSS, MUTED, WIDE, axes, beside, figure
 from tacit.report.words import delta_text, epsilon_text, plural, sentence
@@ -62,6 +63,7 @@ def page(report: Mapping[str, Any], log: Log) -> str:
     content = [
         f"<h1>{text(title)}</h1>",
         paragraph(f"{plural(report['rounds'], 'round')} · {datetime.date.today()}", "sub"),
+        verdict.section(report.get("verdict")),
         _box(report),
         _scores(report),
         _effects(report),
@@ -125,7 +127,7 @@ def _spent(found: Mapping[str, Any] | str | None) -> str:
 def _scores(report: Mapping[str, Any]) -> str:
     entries = [("with the others", report["personal"])]
     if report["alone"] is not None:
-        entries.insert(0, ("alone", report["alone"]))
+        entries.insert(0, (BASELINES["local"], report["alone"]))
     main = _score(report, report["score"], report["higher_is_better"])
     kinds = [main, *([] if main.name == "loss" else [_score(report, "loss", False)])]
     rows = []

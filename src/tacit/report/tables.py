@@ -30,6 +30,7 @@ from tacit.report.scores import (
     task_score,
 )
 from tacit.report.tradeoff import tradeoff
+from tacit.report.verdict import told
 from tacit.report.words import (
     CHOOSING,
     EXCHANGED,
@@ -43,7 +44,7 @@ from tacit.report.words import (
     state,
 )
 
-STYLE = {"green": "green", "amber": "bold yellow", "red": "bold red"}
+STYLE = {"green": "green", "amber": "bold yellow", "red": "bold red", "grey": ""}
 # Names and settings go in as Text: square brackets in a file's name are not rich's markup.
 
 
@@ -56,6 +57,8 @@ def run_table(result: Mapping[str, Any]) -> Table:
     outer = Table(title=title, box=box.ROUNDED, show_header=False, show_lines=True)
     outer.border_style = STYLE[kind.colour]
     outer.add_column(overflow="fold")
+    if said := told(result):
+        outer.add_row(Text(" ".join(said), style=STYLE[result["verdict"]["colour"]]))
     outer.add_row(
         Text.assemble(
             (headline(guarantee), STYLE[kind.colour]), "\n", guarantee.get("in_words", "")
@@ -83,7 +86,7 @@ def _scores(result: Mapping[str, Any]) -> Table:
     if tasks is not None:
         inner.add_column("better than alone", justify="right")
         inner.add_column("worse", justify="right")
-    rows = entries(result, "personal", {"local": "alone", "global": "one model for all"})
+    rows = entries(result, "personal")
     digits = main.decimals(overall.get(main.name) for _, overall, _ in rows)
     worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in rows)
     for name, overall, compared in rows:

@@ -166,7 +166,7 @@ def test_a_private_run_without_a_seed_books_each_round_once(here, make_federatio
     )  # fmt: skip
     assert run.guarantee.private
     assert run.guarantee.releases == 4
-    assert run.baselines.keys() == {"local", "global"}
+    assert run.baselines.keys() == {"constant", "local", "global"}
     paths = [tmp_path / "ledger.jsonl", *tmp_path.glob("flower/silos/*/runs/*/ledger.jsonl")]
     assert len(paths) == 4
     for path in paths:
