@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 import tacit
-from tacit.experiment.verdict import OWN_MEAN, UNCHANGED, Facts, by_row, judge
+from tacit.experiment.verdict import OWN_MEAN, UNCHANGED, RunFacts, by_row, judge
 from tacit.metrics import Metrics, evaluate
 
-MANY = Facts(tasks=12, epsilon=1.0)
+MANY = RunFacts(tasks=12, epsilon=1.0)
 
 
 def scores(losses, kind="binary") -> Metrics:
@@ -73,7 +73,7 @@ def test_tasks_without_scores_are_left_out():
 
 @pytest.mark.parametrize("gain", [0.1, -0.1, 0.0])
 def test_what_went_wrong_is_red_and_comes_first(gain):
-    broken = Facts(tasks=12, broken=("3 contributions were dropped",))
+    broken = RunFacts(tasks=12, broken=("3 contributions were dropped",))
     found = judge(*paired(gain), broken)
     assert found.colour == "red"
     assert "3 contributions were dropped" in found.sentences[0]
@@ -96,14 +96,14 @@ def test_why_it_did_not_help():
     reasons = [judge(ours, alone, MANY, not_private=each).why for each in (better, nor, wide)]
     assert reasons == ["noise", "unlike", "few rows"]
     assert judge(ours, alone, MANY).why == "untold"
-    assert judge(ours, alone, Facts(tasks=12)).why == "unlike"  # nothing hides that it was noise
+    assert judge(ours, alone, RunFacts(tasks=12)).why == "unlike"  # nothing hides that it was noise
     assert judge(better, alone, MANY, not_private=better).why is None
     noisy = judge(ours, alone, MANY, not_private=better)
     assert "twice the ε" in noisy.sentences[-1]
     assert "person" in noisy.sentences[-1]
-    many = judge(ours, alone, Facts(tasks=900, epsilon=1.0), not_private=better)
+    many = judge(ours, alone, RunFacts(tasks=900, epsilon=1.0), not_private=better)
     assert "person" not in many.sentences[-1]
-    unused = Facts(tasks=12, epsilon=1.0, used=0.03)
+    unused = RunFacts(tasks=12, epsilon=1.0, used=0.03)
     assert "3.0 % shared" in " ".join(judge(ours, alone, unused, not_private=nor).sentences)
 
 
@@ -132,7 +132,7 @@ def test_a_silo_judges_by_its_rows():
     np.testing.assert_allclose(
         ours.per_task["loss"], np.logaddexp(0, (1 - 2 * y) * (out + 3 * y - 1.5))
     )
-    found = judge(ours, alone, Facts(tasks=4, epsilon=1.0, party="row", best_alone="its own"))
+    found = judge(ours, alone, RunFacts(tasks=4, epsilon=1.0, party="row", best_alone="its own"))
     assert found.outcome == "helped"
     assert "of 60 rows gained" in found.sentences[0]
 
@@ -141,8 +141,8 @@ def test_without_a_comparison_nothing_is_claimed():
     ours, alone = paired(0.1)
     for given in (
         judge(ours, None, MANY),
-        judge(ours, alone, Facts(tasks=12, unseen=False)),
-        judge(ours, alone, Facts(tasks=12, shares=False)),
+        judge(ours, alone, RunFacts(tasks=12, unseen=False)),
+        judge(ours, alone, RunFacts(tasks=12, shares=False)),
     ):
         assert (given.outcome, given.colour, len(given.sentences)) == ("unknown", "grey", 1)
 

@@ -33,7 +33,7 @@ from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
 from tacit.experiment.baselines import exactly_alone, lower, untold_scores
 from tacit.experiment.models import SavedModels, write_models
-from tacit.experiment.verdict import Facts, Verdict, by_row, judge
+from tacit.experiment.verdict import RunFacts, Verdict, by_row, judge
 from tacit.files import replace
 from tacit.inference.effects import effects_of
 from tacit.local.recipes import Candidate, Personalise
@@ -122,7 +122,7 @@ def _verdict(
 ) -> Verdict:
     """This silo's own, over its rows; what helped others it does not know."""
     diverged = bool(trained.diverged[work.task])
-    facts = Facts(
+    facts = RunFacts(
         tasks=len(trained.federation),
         epsilon=_describe_promise(work, trained).epsilon,
         shares=trained.method.channel != "nothing",

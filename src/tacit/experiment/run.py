@@ -22,7 +22,7 @@ from tacit.engine.simulate import Simulation
 from tacit.experiment.models import predict, save_models
 from tacit.experiment.newcomers import Newcomers
 from tacit.experiment.personal import PersonalModel
-from tacit.experiment.verdict import Facts, Verdict, judge
+from tacit.experiment.verdict import RunFacts, Verdict, judge
 from tacit.files import make_folder, replace
 from tacit.inference.effects import Effects, effects_of
 from tacit.inference.summary import MixedSummary, summary
@@ -169,7 +169,7 @@ class Run:
         )
 
     @property
-    def _facts(self) -> Facts:
+    def _facts(self) -> RunFacts:
         simulation, broken = self.simulation, []
         if self.diverged:
             broken.append(f"the training of {len(self.diverged)} tasks diverged")
@@ -183,7 +183,7 @@ class Run:
         elif self.personalised.candidates:
             own = [one.recipe.start == "alone" for one in self.personalised.candidates]
             used = 1 - sum(own) / len(own)
-        return Facts(
+        return RunFacts(
             tasks=len(self.federation),
             epsilon=self.guarantee.epsilon,
             shares=simulation.method.channel != "nothing",

@@ -58,7 +58,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """What a run knows about itself, beside scores."""
 
     tasks: int
@@ -155,7 +155,7 @@ class _Paired:
 def judge(
     ours: Metrics,
     alone: Metrics | None,
-    facts: Facts,
+    facts: RunFacts,
     *,
     constant: Metrics | None = None,
     not_private: Metrics | None = None,
@@ -215,13 +215,13 @@ def _outcome(found: tuple[Interval, Interval] | None) -> Outcome:
     return "lost" if found[0].high < 0 else "unclear"
 
 
-def _colour(outcome: Outcome, facts: Facts) -> Colour:
+def _colour(outcome: Outcome, facts: RunFacts) -> Colour:
     if facts.broken:
         return "red"
     return "green" if outcome == "helped" else "grey"
 
 
-def _why(relative: Interval, alone: Metrics, not_private: Metrics | None, facts: Facts) -> Why:
+def _why(relative: Interval, alone: Metrics, not_private: Metrics | None, facts: RunFacts) -> Why:
     if facts.epsilon is None:
         return "unlike" if relative.high < NARROW else "few rows"
     if not_private is None:
@@ -233,7 +233,7 @@ def _why(relative: Interval, alone: Metrics, not_private: Metrics | None, facts:
     return "unlike" if narrow else "few rows"
 
 
-def _cannot_say(alone: Metrics | None, facts: Facts) -> str:
+def _cannot_say(alone: Metrics | None, facts: RunFacts) -> str:
     if not facts.shares:
         return "Nothing was shared, so there is nothing to judge."
     if alone is None:
@@ -251,7 +251,7 @@ def _helped(
     outcome: Outcome,
     relative: Interval | None,
     counts: list[int],
-    facts: Facts,
+    facts: RunFacts,
     against: str,
     paired: _Paired,
 ) -> str:
@@ -274,7 +274,7 @@ def _helped(
     return f"{first}: beside {against}, {loss} is {size}; {tally}."
 
 
-def _one(loss: str, paired: _Paired, facts: Facts) -> str:
+def _one(loss: str, paired: _Paired, facts: RunFacts) -> str:
     """With a single task there is no interval over tasks."""
     both = np.isfinite(paired.before) & np.isfinite(paired.after)
     if not both.any():
@@ -286,7 +286,7 @@ def _one(loss: str, paired: _Paired, facts: Facts) -> str:
     )
 
 
-def _because(why: Why, facts: Facts) -> list[str]:
+def _because(why: Why, facts: RunFacts) -> list[str]:
     """Why it did not help, and what would change it where that is known."""
     unused = ""
     if facts.used is not None and facts.used < UNUSED:
@@ -310,15 +310,15 @@ def _because(why: Why, facts: Facts) -> list[str]:
     return [f"Whether noise or unlike tasks are the reason cannot be told from this run.{unused}"]
 
 
-def _broken(facts: Facts) -> tuple[str, ...]:
+def _broken(facts: RunFacts) -> tuple[str, ...]:
     if not facts.broken:
         return ()
     said = "; ".join(facts.broken)
     return (f"Something went wrong: {said}.",)
 
 
-def _with(facts: Facts, broke: str) -> Facts:
-    return Facts(**{**vars(facts), "broken": (*facts.broken, broke)})
+def _with(facts: RunFacts, broke: str) -> RunFacts:
+    return RunFacts(**{**vars(facts), "broken": (*facts.broken, broke)})
 
 
 def _mean(found: Metrics) -> float:
