@@ -36,10 +36,8 @@ from tacit.local.threads import threads_for
 from tacit.local.trees import grow
 from tacit.randomness import scramble
 
-LEAN = 0.6
+LEAN = 0.5
 """The weight of the shared model before any row is seen; the others have equal ones."""
-EARN = 0.35
-"""Standard errors by which a combination must beat the shared model before it counts."""
 FEWEST_ROWS, ROWS_FOR_TREES = 12, 25
 """With fewer rows a task keeps the shared model (folds of a handful of rows tell nothing), or
 combines it without trees."""
@@ -137,16 +135,12 @@ class Combine:
         alone = torch.nn.functional.one_hot(
             _best_alone(row_losses, rows.offsets, has), len(PARTS)
         ).double()
-        # The combination must earn its place beside the shared model, and beside the best alone.
-        shared = torch.zeros_like(own)
-        shared[:, SHARED] = 1.0
-        earned = _believed(row_losses[SHARED] - both[0], rows, EARN).unsqueeze(1)
-        own = (1 - earned) * shared + earned * own
-        lost = torch.lerp(row_losses[SHARED], both[0], earned[rank, 0]) - both[1]
-        worse = _believed(lost, rows, 1.0).unsqueeze(1)
+        worse = _believed(both[0] - both[1], rows).unsqueeze(1)
         own = (1 - worse) * own + worse * alone
         own = torch.where(own > NEGLIGIBLE, own, 0.0)
         own = own / own.sum(dim=1, keepdim=True)
+        shared = torch.zeros_like(own)
+        shared[:, SHARED] = 1.0
         return torch.where(has[:, [SHARED]], own, shared), alone
 
     def fit(
@@ -220,13 +214,13 @@ def _range(kind: Kind, rows: Rows) -> Tensor:
     return torch.stack([low - (high - low), high + (high - low)], dim=1)
 
 
-def _believed(gain: Tensor, rows: Rows, doubt: float) -> Tensor:
-    """How far each task believes a mean gain over its rows: 0 within so many standard errors,
-    and nearly 1 far beyond them."""
+def _believed(gain: Tensor, rows: Rows) -> Tensor:
+    """How far each task believes a mean gain over its rows: 0 within a standard error, and nearly
+    1 far beyond."""
     many, offsets = rows.counts.clamp(min=1), rows.offsets
     mean = per_task(gain.unsqueeze(0), offsets)[0] / many
     away = (gain - mean[_ranks(rows)]) ** 2
-    error = doubt**2 * per_task(away.unsqueeze(0), offsets)[0] / many**2
+    error = per_task(away.unsqueeze(0), offsets)[0] / many**2
     return torch.where(mean > 0, 1 - error / (mean**2).clamp(min=1e-300), 0.0).clamp(min=0.0)
 
 
