@@ -70,7 +70,7 @@ def test_a_run_books_the_clip_of_each_release_and_costs_no_more(make_federation)
 
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_clip(make_federation, tmp_path):
-    from tests.methods.test_server import Interrupting
+    from tests.methods.test_publishing import Interrupting
 
     settings = {
         "privacy": tacit.Privacy(noise=0.5), "rounds": 8, "seed": 0, "baselines": False,

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 
 from tacit.data.federation import Kind
 from tacit.metrics import Metrics
@@ -147,7 +146,9 @@ class _Paired:
         if len(gain) < 2:
             return None
         mean = float(gain.mean())
-        reach = float(stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / math.sqrt(len(gain)))
+        from scipy.special import stdtrit  # takes long to load, and only comparisons need it
+
+        reach = float(stdtrit(len(gain) - 1, 0.975) * gain.std(ddof=1) / math.sqrt(len(gain)))
         found, whole = Interval(mean, mean - reach, mean + reach), float(self.before[both].mean())
         return found, found.scaled(1 / whole if whole > 0 else math.nan)
 
