@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.engine.blend import Blend
 from tacit.engine.combine import combine, deliver
 from tacit.engine.progress import silent
 from tacit.experiment.models import SavedModels
@@ -50,6 +51,16 @@ def test_trees_are_used_where_they_are_better(tmp_path):
     names = [str(k) for k in range(8)] * 2
     saved = SavedModels.load(tmp_path)
     assert np.array_equal(saved.predict(x, names), run.predict(x, names))
+
+
+@pytest.mark.parametrize("name", ["weights", "range", "constant", "linear", "holders", "place"])
+def test_files_whose_parts_do_not_fit(name):
+    run = tacit.train(bent(tasks=2), privacy=None, seed=0, baselines=False)
+    tensors = run.blend.to_tensors()
+    assert Blend.from_tensors("regression", tensors, 4).kind == "regression"
+    broken = tensors | {name: tensors[name].unsqueeze(0)}
+    with pytest.raises((ValueError, IndexError)):
+        Blend.from_tensors("regression", broken, 4)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0, None])

@@ -141,10 +141,18 @@ class Blend:
                 ("on_shared", columns + found["constant"].shape[1]),
             )
         ]
-        rows, holders = len(found["weights"]), found["holders"]
-        each = [len(found[name]) for name in PER_TASK] + [len(holders)]
-        if set(each) != {rows} or found["weights"].shape[1:] != (len(PARTS),):
-            raise ValueError("what tasks combine is not the same for all parts")
+        rows, holders, outputs = len(found["weights"]), found["holders"], found["constant"].shape[1]
+        shapes = {
+            "weights": (rows, len(PARTS)),
+            "range": (rows, 2),
+            "constant": (rows, outputs),
+            "linear": (rows, outputs, columns + 1),
+            "holders": (rows, 2),
+        }
+        wrong = next((name for name, wide in shapes.items() if found[name].shape != wide), None)
+        narrow = any(one.value.shape[1] != outputs for one in forests)
+        if wrong is not None or narrow or found["place"].ndim != 1:
+            raise ValueError(f"{wrong or 'what trees say'} has another shape than the other parts")
         if found["place"].max() >= rows or any(
             bool((holders[:, k] >= len(one)).any()) for k, one in enumerate(forests)
         ):
