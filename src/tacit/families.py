@@ -6,6 +6,9 @@
 | count      | 1       | 0, 1, 2 …          | eᵑ          | eᵑ         | μ            |
 | multiclass | classes | 1 at the right one | log Σ eᵑ    | eᵑ/Σeᵑ     | diag μ − μμᵀ |
 
+An outcome over time is a count for each interval, 1 where the event came, over how much of the
+interval the row lived through; that part is also what the row counts (`local.bayes.design`).
+
 Mean and weight are the first and the second derivative of A, so Newton's method, Laplace's
 approximation and Fisher's information are written once for all of them. Numbers with Gaussian
 errors are no family here: they have a variance of their own, and closed forms.
@@ -112,3 +115,4 @@ FAMILIES: dict[Kind, Family] = {
         level=lambda sums, rows: _centred(torch.log(sums + HALF)),
     ),
 }
+FAMILIES["survival"] = FAMILIES["count"]

@@ -23,6 +23,12 @@ from tacit.errors import TacitError
 LOCK = ".lock"
 SHOWN = 120
 """Characters of an error, or of a lock, that are repeated in a sentence."""
+
+
+class InUse(TacitError):
+    """A folder that another process has."""
+
+
 _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 """Folders that are held by whoever called: new threads begin with none."""
 
@@ -192,7 +198,7 @@ def _take(lock: int, folder: Path) -> None:
     except BlockingIOError as error:
         said = os.pread(lock, SHOWN, 0).decode("utf-8", "replace")
         who = "".join(c for c in said if c.isprintable()) or "another process"
-        raise TacitError(
+        raise InUse(
             f"{folder} is in use by {who}: wait until that is over, stop it, or choose another "
             "folder"
         ) from error

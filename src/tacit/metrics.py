@@ -5,18 +5,20 @@ Per task, NaN where undefined (a part without rows, one class only, no variance)
 | name       | kinds                  | meaning                                                  |
 |------------|------------------------|----------------------------------------------------------|
 | `loss`     | all                    | MSE, Poisson deviance, log loss, cross entropy            |
-| `accuracy` | all but numbers        | share of right rows (of right labels, or pixels)         |
+| `accuracy` | classes                | share of right rows (of right labels, or pixels)         |
 | `auc`      | binary                 | area under the ROC curve, ties count half                |
 | `nmse`     | regression             | MSE / variance of the task's targets                     |
 | `deviance` | count                  | loss / that of the task's mean count                     |
 | `f1`       | multilabel             | 2 TP / (2 TP + FP + FN) over all labels                  |
 | `miou`     | segmentation           | TP / (TP + FP + FN) of a class, mean over classes         |
+| `concordance`, `brier` | survival   | `tacit.survival` says how they are computed               |
 
 Overall, None where undefined:
 
 | name                                             | meaning                                      |
 |--------------------------------------------------|----------------------------------------------|
 | `loss`, `accuracy`, `f1`, `miou`, `auc_pooled`   | over all rows as if they were one task        |
+| `concordance`, `brier`                           | all pairs inside tasks, or all rows, alike    |
 | `majority`                                       | share of the commonest class (binary, multi…) |
 | `nmse_pooled`                                    | MSE of all rows / variance of all targets     |
 | `deviance_pooled`                                | loss of all rows / that of their mean count   |
@@ -38,7 +40,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit import pixels
+from tacit import pixels, survival
 from tacit.data.federation import NUMBERS, ONE_OUTPUT, Kind, Rows, TargetScale
 from tacit.data.heads import Heads
 from tacit.errors import TacitError
@@ -63,6 +65,8 @@ class Metrics:
     """Accuracy of each head, where tasks work on different ones."""
     row_losses: np.ndarray | None = None
     """The loss of each row, for one task to judge by; NaN for a row without any label."""
+    curves: list[survival.Curve] | None = None
+    """Of the first few tasks, for an outcome over time."""
 
     def task(self, k: int) -> dict[str, float | None]:
         """The scores of one task."""
@@ -107,6 +111,7 @@ def main_score(
         "multiclass": ("accuracy", True),
         "multilabel": ("f1", True),
         "segmentation": ("miou_per_task", True),
+        "survival": ("concordance", True),
     }[kind]
 
 
@@ -136,8 +141,8 @@ def evaluate(
 
     Outputs are predictions in the target's units [N] for regression, logarithms of them for count,
     logits [N] for binary, logits [N, C] for multiclass and multilabel, [N, C, height, width] for
-    segmentation. Rows whose output is NaN count as wrong, with an infinite loss, so that a model
-    that broke down does not look undefined.
+    segmentation, logarithms of hazards [N, intervals] for survival. Rows whose output is NaN count
+    as wrong, with an infinite loss, so that a model that broke down does not look undefined.
     """
     out, y = _numpy(outputs), _numpy(targets)
     if kind in ONE_OUTPUT and out.ndim == 2 and out.shape[1] == 1:
@@ -151,7 +156,7 @@ def evaluate(
     cells = _cells(kind, out, y)
 
     # One pass over rows gives sums per task; the overall score is made from the same sums.
-    known = cells.known.sum(axis=1) if cells else np.ones(len(y))
+    known, curves = cells.known.sum(axis=1) if cells else np.ones(len(y)), None
     loss = np.where(broken, math.inf, cells.losses() if cells else _losses(kind, out, y))
     loss = np.where(known > 0, loss, 0.0)  # a row without any label has no loss
     per_task = {"loss": _ratio(_sum(loss, task, counts), _sum(known > 0, task, counts))}
@@ -165,6 +170,9 @@ def evaluate(
         whole = spread(kind, y, one, np.array([len(y)]))[0]
         overall[f"{name}_pooled"] = float(_ratio(overall["loss"], whole))
         overall[f"{name}_per_task"] = _mean_defined(per_task[name])
+    elif kind == "survival":
+        more, pooled, curves = survival.scores(out, y, starts, broken)
+        per_task, overall = per_task | more, overall | pooled
     else:
         right = np.where(broken, 0.0, cells.right.sum(axis=1) if cells else _right(kind, out, y))
         per_task["accuracy"] = _ratio(_sum(right, task, counts), _sum(known, task, counts))
@@ -191,7 +199,7 @@ def evaluate(
     found = {name: _or_none(v) for name, v in overall.items()}
     each = np.where(known > 0, loss, math.nan)
     if cells is None:
-        return Metrics(kind, counts, per_task, found, row_losses=each)
+        return Metrics(kind, counts, per_task, found, row_losses=each, curves=curves)
     right, known = np.where(broken[:, None], 0, cells.right), cells.known
     per_label = _ratio(right.sum(axis=0), known.sum(axis=0))
     per_head = None
@@ -267,6 +275,8 @@ def _losses(kind: Kind, out: np.ndarray, y: np.ndarray) -> np.ndarray:
             return (out - y) ** 2
     if kind == "count":
         return _deviance(out, expected_count(torch.from_numpy(out)).numpy(), y)
+    if kind == "survival":
+        return survival.row_losses(out, y)
     if kind == "multiclass":
         top = out.max(axis=1, initial=-math.inf)
         top = np.where(np.isfinite(top), top, 0.0)
@@ -367,9 +377,10 @@ def _list(values: np.ndarray | None) -> list[float | None] | None:
 
 
 def _check_shapes(kind: Kind, out: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> None:
-    axes = {"multiclass": (2, 1), "multilabel": (2, 2), "segmentation": (4, 4)}.get(kind, (1, 1))
+    several = dict.fromkeys(("multilabel", "survival"), (2, 2))
+    axes = ({"multiclass": (2, 1), "segmentation": (4, 4)} | several).get(kind, (1, 1))
     good = (out.ndim, y.ndim) == axes and len(out) == len(y) == offsets[-1]
-    if not good or (kind == "multilabel" and out.shape != y.shape):
+    if not good or (kind in several and out.shape != y.shape):
         raise TacitError(
             f"outputs have shape {out.shape}, targets {y.shape} and offsets end at {offsets[-1]}, "
             f"which does not fit {kind}; pass one row of outputs for each target"

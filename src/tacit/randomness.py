@@ -14,8 +14,9 @@ is reproducible, and therefore *not private*: whoever knows the seed can subtrac
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ PURPOSES = {
     "between": 8,
     "attendance": 9,
     "server noise": 10,
+    "persons": 11,
 }
 
 
@@ -116,6 +118,17 @@ def name_keys(names: Sequence[str]) -> np.ndarray:
         inside = lengths > place
         mixed = torch.where(inside, _mix(mixed ^ torch.from_numpy(letters[:, place])), mixed)
     return mixed.numpy()
+
+
+def name_key(name: str) -> int:
+    """A number from 0 on that only this name has."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
+
+
+def digests(words: Iterable[bytes]) -> np.ndarray:
+    """A 64-bit integer for each, of which nobody can make another one with the same."""
+    found = (hashlib.blake2b(word, digest_size=8).digest() for word in words)
+    return np.frombuffer(b"".join(found), dtype="<i8").astype(np.int64)
 
 
 def scramble(*parts: torch.Tensor | int) -> torch.Tensor:

@@ -11,8 +11,10 @@ import torch
 from tacit.data.assemble import About, assemble
 from tacit.data.cells import is_gap
 from tacit.data.federation import Federation, Kind
+from tacit.data.persons import owners_of
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.split import SplitRule
+from tacit.data.survival import check_cuts, survival_target, with_events
 from tacit.data.targets import RawTarget, check_kind
 from tacit.errors import TacitError
 
@@ -31,6 +33,8 @@ def from_arrays(
     target_scale: TargetScaling = "auto",
     features: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    persons: Any = None,
+    cuts: Sequence[float] | None = None,
     source: str = "arrays in memory",
 ) -> Federation:
     """A federation from arrays or tensors.
@@ -39,7 +43,8 @@ def from_arrays(
     ----------
     x : [N, p] numbers, or [N, ...] for images and the like.
     y : [N] targets, or [N, labels] of 0 and 1; see `tacit.data.targets` for the kinds. With
-        kind="multilabel" it may hold NaN where a label is missing; it then counts nowhere.
+        kind="multilabel" it may hold NaN where a label is missing; it then counts nowhere. With
+        kind="survival" it is [N, 2]: times, and 1 where the event came then or 0 where it did not.
     tasks : [N] text, numbers or anything hashable; tasks are kept in order of first appearance.
     kind : what to learn, where it should not be inferred from `y`.
     validation, test : share of each task's rows; at least one row each, none where 0 is passed.
@@ -50,6 +55,9 @@ def from_arrays(
     target_scale : the same for a regression target; "auto" does what `scale` does, inside the
         task where `scale` is constants.
     features, labels : names of the columns of `x`, and of `y` where it has several.
+    persons : [N], whose row each is, where persons are to be protected (unit="person"); True where
+        every row is one (unit="row"). Then columns are scaled by constants, or privately by a run.
+    cuts : the ends of the intervals of an outcome over time, see `from_table`.
     """
     rule = SplitRule(validation, test, split_seed, min_rows)
     check_kind(kind)
@@ -73,14 +81,23 @@ def from_arrays(
             f"y has shape {y.shape}, expected [rows] or [rows, labels]; for images of classes use "
             "tacit.data.from_masks"
         )
+    if cuts is not None and kind != "survival":
+        raise TacitError("cuts are ends of intervals of time: pass kind='survival' too, or none")
     if labels is not None and (y.ndim != 2 or y.shape[1] != len(labels)):
         raise TacitError(f"labels has {len(labels)} names, but y has shape {y.shape}")
     checked = _check_target(y, missing=kind == "multilabel" and y.ndim == 2)
+    target = RawTarget(checked, kind, names=labels)
+    if kind == "survival" and checked.shape[1:] == (2,) and checked.dtype.kind in "biuf":
+        time, event = checked.astype(np.float64).T
+        target = with_events(survival_target(time, event, check_cuts(cuts)))
+    numbers = _numbers(x, columns)
+    if persons is not None and persons is not True and len(persons) != len(x):
+        raise TacitError(f"persons has {len(persons)} entries for {len(x)} rows; give one each")
     return assemble(
-        _numbers(x, columns),
-        RawTarget(checked, kind, names=labels),
+        numbers,
+        target,
         names,
-        About(source=source, features=columns),
+        About(source=source, features=columns, owners=owners_of(persons, numbers, checked)),
         rule=rule,
         scale=scale,
         target_scale=target_scale,

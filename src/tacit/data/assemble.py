@@ -12,8 +12,9 @@ import torch
 from tacit.data import preprocess
 from tacit.data.common import own_units
 from tacit.data.federation import Federation, Kind, Rows, TargetScale
+from tacit.data.persons import DEALT, Owners, Unscaled, fit_publicly
 from tacit.data.preprocess import Scale, TargetScaling
-from tacit.data.split import PartRows, SplitRule, group, leave_out_small, split
+from tacit.data.split import PartRows, SplitRule, apart, by_name, group, leave_out_small, split
 from tacit.data.targets import RawTarget, Target
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class About:
     schema: Schema | None = None
     assumptions: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
+    owners: Owners | None = None
+    """Whose rows they are, where persons are protected."""
 
 
 def assemble(
@@ -48,40 +51,57 @@ def assemble(
     the rows of a test part that the publishers chose. What `about` assumes and leaks is kept, and
     added to: always in the same words, whatever the rows hold.
     """
-    schema, assumptions = about.schema, about.assumptions
+    schema, assumptions, owners = about.schema, about.assumptions, about.owners
     codes, names = group(tasks)
+    if owners is not None:  # a person who leaves may have had the first row of a task
+        codes, names = by_name(codes, names)
     rows, codes, names = leave_out_small(codes, names, rule, held)
     if rule.min_rows:  # said whether or not a task was left out, and never how many
         kept = f"which tasks have at least {rule.min_rows} rows is taken to be public"
         assumptions = (*assumptions, f"{kept} (the others are left out)")
     target = y.at(rows)
     said = (*target.assumptions, *preprocess.assumed_of_target(target_scale))
-    parts = split(codes, names, rule, None if held is None else held[rows])
-
-    target_scale = target_mode(target.kind, scale, target_scale)
+    persons = None
+    if owners is not None:
+        assert held is None
+        persons = owners.at(rows, codes)
+        parts, assumptions = apart(codes, names, rule, persons), (*assumptions, DEALT)
+        raw = isinstance(target_scale, str) and target.kind == "regression"
+        target_scale = "none" if isinstance(target_scale, str) else target_scale
+    else:
+        parts, raw = split(codes, names, rule, None if held is None else held[rows]), False
+        target_scale = target_mode(target.kind, scale, target_scale)
     train = parts["train"]
     scaling, scaling_leaks = preprocess.fit_target(
         target.y[train.rows], train.offsets, target_scale
     )
     flat = x.reshape(len(x), -1)
     may_choose = scale == "auto" and x.ndim == 2
-    if scale == "auto":
+    if scale == "auto" and (x.ndim > 2 or owners is None):
         scale = "task" if x.ndim == 2 else "none"
-    fitted = preprocess.fit(
-        _taken(flat, rows[train.rows]),
-        train.offsets,
-        scale,
-        about.features,
-        indicators=None if schema is None else schema.indicators,
-        scales=None if schema is None else schema.scales,
-    )
+    indicators = None if schema is None else schema.indicators
+    constants = None if schema is None else schema.scales
+    unscaled: tuple[int, ...] = ()
+    if owners is not None:
+        fitted, unscaled = fit_publicly(flat.shape[1], scale, about.features, indicators, constants)
+        unscaled += (-1,) if raw else ()
+    else:
+        some = _taken(flat, rows[train.rows])
+        fitted = preprocess.fit(
+            some, train.offsets, scale, about.features, indicators=indicators, scales=constants
+        )
 
     def of(part: PartRows) -> Rows:
         values = torch.from_numpy(_taken(x, rows[part.rows]))
+        seen = fitted.preprocessing.apply(values, torch.from_numpy(part.task))
+        for column in unscaled:  # where the centre will be is not known yet
+            if column >= 0:
+                seen[:, column] = torch.where(values[:, column].isnan(), torch.nan, seen[:, column])
         return Rows(
-            fitted.preprocessing.apply(values, torch.from_numpy(part.task)),
+            seen,
             _targets(target, part, scaling),
             torch.from_numpy(part.offsets),
+            None if persons is None else torch.from_numpy(persons[part.rows]),
         )
 
     return Federation(
@@ -100,6 +120,7 @@ def assemble(
         preprocessing=fitted.preprocessing,
         schema=schema,
         units=own_units(fitted, scaling, _spreads(target, train)) if may_choose else None,
+        unscaled=Unscaled(unscaled) if unscaled else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""One feature column of a table: numbers, 0 and 1, or categories."""
+"""One feature column of a table: numbers, one of two numbers, or categories."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from tacit.data.cells import Table, check_keys, numeric_or_none, texts
+from tacit.data.preprocess import two_valued
 from tacit.errors import TacitError
 
 GAP = "(missing)"
 MOST_CATEGORIES = 50
+ZERO_ONE = (0.0, 1.0)
 UNKNOWN = -2
 """The code of a cell whose category nobody knows."""
 KEYS = {
     "numeric": ("name", "type", "gaps", "scale"),
-    "flag": ("name", "type", "gaps"),
+    "flag": ("name", "type", "values", "gaps"),
     "categorical": ("name", "type", "categories"),
 }
 """What a file says of a column, by its type."""
@@ -31,15 +33,18 @@ class Column:
     categories: tuple[str, ...] | None = None
     gaps: bool = False
     """Whether a column of numbers gets an indicator beside it."""
-    flag: bool = False
-    """Whether a column of numbers holds only 0 and 1, and so is never scaled."""
+    pair: tuple[float, float] | None = None
+    """The only two values of a column of numbers: they become 0 and 1, and are never scaled."""
     scale: tuple[float, float] | None = None
     """Mean and standard deviation that all tasks scale it with; only ever given by hand."""
 
     @property
     def features(self) -> tuple[str, ...]:
         if self.categories is None:
-            return (self.name, f"{self.name} {GAP}") if self.gaps else (self.name,)
+            name = self.name
+            if self.pair is not None and self.pair != ZERO_ONE:
+                name = f"{name}={self.pair[1]:g}"
+            return (name, f"{self.name} {GAP}") if self.gaps else (name,)
         return tuple(f"{self.name}={category}" for category in self.coded)
 
     @property
@@ -51,7 +56,7 @@ class Column:
     @property
     def indicators(self) -> tuple[bool, ...]:
         """Which of `features` are 0 or 1 by what they are."""
-        number = self.categories is None and not self.flag
+        number = self.categories is None and self.pair is None
         return tuple(not number or place > 0 for place in range(len(self.features)))
 
     @classmethod
@@ -60,8 +65,7 @@ class Column:
         numbers = None if categorical else _numbers(table, name)
         if numbers is not None:
             gaps = np.isnan(numbers)
-            only = bool((gaps | (numbers == 0) | (numbers == 1)).all())
-            return cls(name, gaps=bool(gaps.any()), flag=only)
+            return cls(name, gaps=bool(gaps.any()), pair=only_two(numbers))
         found = set(texts(table.column(name), name).tolist())
         categories = sorted(cell for cell in found if cell is not None and cell != GAP)
         if len(categories) > MOST_CATEGORIES:
@@ -76,8 +80,11 @@ class Column:
         """For a file; `from_plain` turns it back."""
         if self.categories is not None:
             return {"name": self.name, "type": "categorical", "categories": list(self.categories)}
-        plain = {"name": self.name, "type": "flag" if self.flag else "numeric", "gaps": self.gaps}
-        return plain if self.flag else {**plain, "scale": _listed(self.scale)}
+        plain: dict[str, Any] = {"name": self.name, "type": "numeric"}
+        if self.pair is None:
+            return plain | {"gaps": self.gaps, "scale": _listed(self.scale)}
+        own = {} if self.pair == ZERO_ONE else {"values": list(self.pair)}
+        return plain | {"type": "flag"} | own | {"gaps": self.gaps}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Column:
@@ -94,7 +101,21 @@ class Column:
         gaps = data.get("gaps", False)
         if not isinstance(gaps, bool):
             raise ValueError(f"{where} has gaps {gaps!r}, expected true or false")
-        return cls(name, None, gaps, kind == "flag", constants(data.get("scale"), where))
+        pair = _two_values(data.get("values"), where) if kind == "flag" else None
+        return cls(name, None, gaps, pair, constants(data.get("scale"), where))
+
+    def numbers(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of the table as they stand in a matrix."""
+        if self.pair is None or self.pair == ZERO_ONE:
+            return values
+        low, high = self.pair
+        return (values - low) / (high - low)
+
+
+def only_two(numbers: np.ndarray) -> tuple[float, float] | None:
+    """The two codes that there are beside gaps, or 0 and 1 where there is nothing else."""
+    found, low, wide = two_valued(numbers[:, None])
+    return (float(low[0]), float(low[0] + wide[0])) if found[0] else None
 
 
 def one_hot(table: Table, column: Column) -> np.ndarray:
@@ -110,6 +131,16 @@ def one_hot(table: Table, column: Column) -> np.ndarray:
     out[rows, codes[rows]] = 1.0
     out[codes == UNKNOWN] = np.nan
     return out
+
+
+def _two_values(value: Any, where: str) -> tuple[float, float]:
+    """The values of a column of two numbers as a file gives them."""
+    if value is None:
+        return ZERO_ONE
+    numbers = isinstance(value, list) and all(type(part) in (int, float) for part in value)
+    if not numbers or len(value) != 2 or not np.isfinite(value).all() or value[0] >= value[1]:
+        raise ValueError(f"{where} has the values {value!r}, expected [lower, higher]")
+    return float(value[0]), float(value[1])
 
 
 def constants(value: Any, where: str) -> tuple[float, float] | None:

@@ -7,6 +7,8 @@ no raw rows have to be kept. `RawUnits` is the way back, for coefficients of a l
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +20,9 @@ from tacit.data.preprocess import NUMBERS_AT_ONCE, Fitted, Preprocessing
 
 NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""
+FARTHEST = 5.0
+"""Values are at most so many units from the centre: no outlier, and no unit that noise made too
+small, may decide what a model says."""
 ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
 AGREED = "columns and target are in common units, which were found by releases of this run"
@@ -37,10 +42,12 @@ def own_units(fitted: Fitted, target: TargetScale | None, spread: np.ndarray) ->
     return OwnUnits(tuple(columns.tolist()), torch.from_numpy(centre), torch.from_numpy(wide))
 
 
-def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> Federation:
+def in_common_units(
+    federation: Federation, centre: Tensor, spread: Tensor, farthest: float = math.inf
+) -> Federation:
     """The same rows with these constants for the columns of `federation.units` [columns].
 
-    Where there is none (NaN), every task keeps its own.
+    Where there is none (NaN), every task keeps its own. Features end at most so far from zero.
     """
     units, made = federation.units, federation.preprocessing
     assert units is not None and made is not None
@@ -63,7 +70,7 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
         centre, spread = centre[:1], spread[:1]  # all have the same: once is enough
     count = len(columns)
     parts = {
-        name: _moved(federation.part(name), columns, factor[:, :count], offset[:, :count])
+        name: _moved(federation.part(name), columns, factor[:, :count], offset[:, :count], farthest)
         for name in PARTS
     }
     shift, scale = (
@@ -75,6 +82,10 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     if fill is not None:  # a gap is at the task's own mean, or where everybody's is
         fill[:, columns] = torch.where(unknown[:, :count], centre[:, :count], fill[:, columns])
         fill = fill.cpu()
+    limits = None
+    if math.isfinite(farthest):
+        limits = torch.full((shift.shape[1],), torch.inf, dtype=torch.float64)
+        limits[columns] = farthest
     target = federation.target_scale
     if target is not None and len(units) > count:
         parts = {
@@ -86,7 +97,7 @@ def in_common_units(federation: Federation, centre: Tensor, spread: Tensor) -> F
     return replace(
         federation,
         **parts,
-        preprocessing=Preprocessing(shift.cpu(), scale.cpu(), fill),
+        preprocessing=Preprocessing(shift.cpu(), scale.cpu(), fill, limits),
         target_scale=target,
         units=None,
         without_unit=lacking,
@@ -126,14 +137,15 @@ def _one_more(side: Tensor, rows: int) -> Tensor:
     return torch.cat([side[: rows - 1], side[:1]])
 
 
-def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor) -> Rows:
+def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor, farthest: float) -> Rows:
     task = torch.repeat_interleave(torch.arange(len(factor), device=factor.device), rows.counts)
     x = rows.x.clone()
     span = slice(None) if columns == [*range(x.shape[1])] else columns  # a list is slow
     many = max(1, NUMBERS_AT_ONCE // max(1, x.shape[1]))
     for some, own in zip(x.split(many), task.split(many), strict=True):
         moved = factor.index_select(0, own).mul_(some[:, span])
-        some[:, span] = moved.add_(offset.index_select(0, own)).to(x.dtype)
+        moved.add_(offset.index_select(0, own))
+        some[:, span] = moved.clamp_(-farthest, farthest).to(x.dtype)
     return replace(rows, x=x)
 
 
@@ -149,7 +161,8 @@ class RawUnits:
 
     Those of rows have the intercept last, as models have it; those of the table have it first. Each
     of several classes has all of them; only their differences mean something, so that those of the
-    table have mean zero over the classes.
+    table have mean zero over the classes. An outcome over time also has a step for each interval
+    but the first (`local.bayes.design`).
     """
 
     names: tuple[str, ...]
@@ -167,14 +180,18 @@ class RawUnits:
         """For rows that all tasks scaled alike; for others the coefficients stay as they are."""
         made, target, columns = federation.preprocessing, federation.target_scale, size - 1
         shift, scale, zero, unit = np.zeros(columns), np.ones(columns), 0.0, 1.0
+        ends = federation.labels if federation.kind == "survival" else ()
+        steps = tuple(f"from {one} to {other}" for one, other in itertools.pairwise(ends))
+        seen_columns = columns - len(steps)
         sides = [] if made is None else [made.shift, made.scale]
         sides += [] if target is None else [target.shift, target.scale]
         alike = made is not None and all(bool((side == side[:1]).all()) for side in sides)
         seen = federation.representation is not None  # then columns are not those of a table
         common = alike and not federation.without_unit
-        raw = made is not None and made.shift.shape[1] == columns and common and not seen
+        raw = made is not None and made.shift.shape[1] == seen_columns and common and not seen
         if raw:
-            shift, scale = (side[0].double().cpu().numpy() for side in sides[:2])
+            for side, known in zip((shift, scale), sides[:2], strict=True):
+                side[:seen_columns] = known[0].double().cpu().numpy()
             zero, unit = (
                 (float(side[0]) for side in sides[2:]) if target is not None else (0.0, 1.0)
             )
@@ -182,8 +199,9 @@ class RawUnits:
         jacobian[0] = np.append(-unit * shift / scale, unit)
         jacobian[1:, :-1] = np.diag(unit / scale)
         known = federation.features
-        names = known if len(known) == columns else tuple(f"column {k}" for k in range(columns))
-        offset, names = np.append(zero, np.zeros(columns)), (INTERCEPT, *names)
+        if len(known) != seen_columns:
+            known = tuple(f"column {k}" for k in range(seen_columns))
+        offset, names = np.append(zero, np.zeros(columns)), (INTERCEPT, *known, *steps)
         spreads = 1 / np.append(unit, unit / scale)
         if classes > 1:
             labels = federation.labels or tuple(f"class {k}" for k in range(classes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -20,14 +20,18 @@ from tacit.data.relation import Relation, clusters, graph
 from tacit.data.representation import represent
 from tacit.errors import TacitError
 from tacit.randomness import name_keys
+from tacit.shown import as_html
 
 if TYPE_CHECKING:  # data/ imports this module, so the names are for type checkers only
+    from tacit.data.persons import Unscaled
     from tacit.data.preprocess import Preprocessing
     from tacit.data.public import PublicRows
     from tacit.data.schema import Schema
     from tacit.formula.design import FormulaSchema
 
-Kind = Literal["regression", "count", "binary", "multiclass", "multilabel", "segmentation"]
+Kind = Literal[
+    "regression", "count", "binary", "multiclass", "multilabel", "segmentation", "survival"
+]
 NUMBERS: tuple[Kind, ...] = ("regression", "count")
 """Kinds whose targets are numbers, not classes."""
 ONE_OUTPUT: tuple[Kind, ...] = (*NUMBERS, "binary")
@@ -42,12 +46,15 @@ class Rows:
 
     `y` is float [N] for regression, count and binary (0/1), int64 [N] for multiclass, float
     [N, labels] (0/1, NaN where missing) for multilabel, int8 [N, heads, height, width] (-1 where
-    missing) for segmentation.
+    missing) for segmentation, float [N, intervals] for survival (`data.survival` says of what).
     """
 
     x: Tensor
     y: Tensor
     offsets: Tensor
+    persons: Tensor | None = None
+    """int64 [N]: hashed from who the person of a row is, and from nothing else; None where nobody
+    said whose rows they are."""
 
     @property
     def counts(self) -> Tensor:
@@ -65,7 +72,8 @@ class Rows:
     def where(self, keep: Tensor) -> Rows:
         """Some of the rows; every task stays, perhaps without any."""
         before = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.long().cumsum(0)])
-        return Rows(self.x[keep], self.y[keep], before[self.offsets])
+        persons = None if self.persons is None else self.persons[keep]
+        return Rows(self.x[keep], self.y[keep], before[self.offsets], persons)
 
     def joined(self, other: Rows) -> Rows:
         """Each task's rows of both, side by side."""
@@ -75,10 +83,14 @@ class Rows:
             torch.cat([rank.repeat_interleave(counts), rank.repeat_interleave(more)]), stable=True
         )
         x, y = torch.cat([self.x, other.x])[order], torch.cat([self.y, other.y])[order]
-        return Rows(x, y, self.offsets + other.offsets)
+        persons = None
+        if self.persons is not None and other.persons is not None:
+            persons = torch.cat([self.persons, other.persons])[order]
+        return Rows(x, y, self.offsets + other.offsets, persons)
 
     def to(self, device: torch.device | str) -> Rows:
-        return Rows(self.x.to(device), self.y.to(device), self.offsets.to(device))
+        persons = None if self.persons is None else self.persons.to(device)
+        return Rows(self.x.to(device), self.y.to(device), self.offsets.to(device), persons)
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,8 @@ class Federation:
     """How a table becomes raw feature rows; None where the data never was a table."""
     units: OwnUnits | None = None
     """Given where nobody said how to scale: methods that need common units then choose them."""
+    unscaled: Unscaled | None = None
+    """Where persons are protected: columns in units of the table, until a run finds better ones."""
     without_unit: tuple[int, ...] = ()
     """Columns for which no common unit was found, as everybody knows; -1 is the target."""
 
@@ -255,6 +269,25 @@ class Federation:
     def _with(self, relation: Relation) -> Federation:
         said = f"how tasks are related is taken to be public ({relation.name})"
         return replace(self, relation=relation, assumptions=(*self.assumptions, said))
+
+    def facts(self) -> dict[str, Any]:
+        """What is said of it beside results; rows are counted over all tasks, without noise."""
+        counts = self.train.counts
+        return {
+            "source": self.source,
+            "tasks": len(self),
+            "kind": self.kind,
+            "features": list(self.features),
+            "labels": list(self.labels),
+            "heads": None if self.heads is None else self.heads.to_json(),
+            "rows": {part: len(self.part(part).y) for part in PARTS},
+            "smallest": int(counts.min()),
+            "largest": int(counts.max()),
+        }
+
+    def _repr_html_(self) -> str:
+        said = {"assumptions": self.assumptions, "leaks": self.leaks}
+        return as_html("federation", self.facts() | said)
 
     def __repr__(self) -> str:
         # How many rows there are is computed over all tasks, and would stand here without a label.

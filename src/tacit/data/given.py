@@ -19,6 +19,7 @@ from tacit.data.cells import Table, clean, missing, task_names, texts
 from tacit.data.federation import NUMBERS
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import Schema, numbers
+from tacit.data.survival import survival_target
 from tacit.data.targets import Target, class_codes, no_count
 from tacit.errors import TacitError
 
@@ -86,6 +87,11 @@ def _listed(table: Table, schema: Schema) -> Table:
 
 def target_of(table: Table, schema: Schema | FormulaSchema) -> Target:
     """By the kind and the classes of the schema."""
+    if isinstance(schema, Schema) and schema.kind == "survival":
+        time, event = (numbers(table, name) for name in schema.target)
+        for name, found in zip(schema.target, (time, event), strict=True):
+            _check_filled(table, name, np.isnan(found))
+        return survival_target(time, event, schema.cuts, table.where)
     if schema.kind in NUMBERS:
         name = schema.target[0]
         y = numbers(table, name)

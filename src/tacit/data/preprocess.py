@@ -26,7 +26,9 @@ Scale = Literal["auto", "task", "pooled", "none"] | Mapping[str, Any] | Sequence
 TargetScaling = Literal["auto", "task", "pooled", "none"] | tuple[float, float]
 
 MODES = ("auto", "task", "pooled", "none")
-ZERO_ONE = "which columns hold only 0 and 1 is taken to be public (they are not scaled)"
+TWO_VALUES = "which columns hold only two codes, like 1 and 2, and these, is taken to be public"
+LARGEST_CODE = 9
+"""Two larger numbers, or fractions, may be what one person has measured, and nobody's to tell."""
 CONSTANTS = "the constants that features were scaled with were given, and are taken to be public"
 TARGET_CONSTANTS = "constants given to scale a regression target are taken to be public"
 POOLED = "features were scaled with means over all tasks' training rows, without noise"
@@ -43,12 +45,14 @@ class Preprocessing:
     In double precision where there is something to scale: a column may lie far from zero.
 
     `shift` and `scale` are [m, p], or [1, p] where all tasks use the same. Missing values (NaN)
-    become `fill`, or `shift` where there is no `fill`, before scaling.
+    become `fill`, or `shift` where there is no `fill`, before scaling. What would end farther from
+    zero than `farthest` [p] ends there.
     """
 
     shift: Tensor
     scale: Tensor
     fill: Tensor | None = None
+    farthest: Tensor | None = None
 
     def apply(self, x: np.ndarray | Tensor, task: np.ndarray | Tensor | int) -> Tensor:
         """Raw rows [n, ...] of the tasks with numbers `task` [n] (or one number for all)."""
@@ -74,12 +78,22 @@ class Preprocessing:
             flat = torch.where(
                 gaps, shift if self.fill is None else _of_rows(self.fill, task), flat
             )
-        return (flat - shift).div_(_of_rows(self.scale, task))
+        found = (flat - shift).div_(_of_rows(self.scale, task))
+        return found if self.farthest is None else found.clamp_(-self.farthest, self.farthest)
+
+    def within(self, x: np.ndarray, task: np.ndarray) -> np.ndarray:
+        """Raw rows [n, p] as a linear model in their own units has to see them."""
+        if self.farthest is None:
+            return x
+        last = np.minimum(task, len(self.shift) - 1)  # somebody new has what all have
+        shift, scale = self.shift.numpy()[last], self.scale.numpy()[last]
+        far = np.where(np.isfinite(self.farthest.numpy()), self.farthest.numpy() * scale, np.inf)
+        return np.clip(x, shift - far, shift + far)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """For safetensors; `from_tensors` turns it back."""
-        tensors = {"shift": self.shift, "scale": self.scale}
-        return tensors if self.fill is None else {**tensors, "fill": self.fill}
+        sides = {name: getattr(self, name) for name in ("shift", "scale", "fill", "farthest")}
+        return {name: side for name, side in sides.items() if side is not None}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Preprocessing:
@@ -88,7 +102,8 @@ class Preprocessing:
                 f"saved scaling has {sorted(tensors)}, expected 'shift' and 'scale'; the file is "
                 "not one that tacit wrote, or is damaged"
             )
-        return cls(tensors["shift"], tensors["scale"], tensors.get("fill"))
+        sides = (tensors.get(name) for name in ("fill", "farthest"))
+        return cls(tensors["shift"], tensors["scale"], *sides)
 
 
 def _of_rows(per_task: Tensor, task: Tensor) -> Tensor:
@@ -137,14 +152,15 @@ def fit(
         leaks = (POOLED,) if pooled else ()
         shift, sd = moments(x, np.array([0, len(x)]) if pooled else offsets)
         spread, fill = _safe(sd), shift if gaps else None
+        low, wide = np.zeros(x.shape[1]), np.ones(x.shape[1])
         if indicators is None:
-            indicators, said = indicator_columns(x), (ZERO_ONE,)
+            (indicators, low, wide), said = two_valued(x), (TWO_VALUES,)
         # Scaled inside a task, the same answer would get another number in every task.
         if not pooled:
             never = np.logical_and.reduceat(missing, offsets[:-1], axis=0) if gaps else False
             known = np.isin(names, list(scales or {}))
             own = (np.flatnonzero(~indicators & ~known), shift, np.where(never, np.nan, sd))
-        shift, spread = np.where(indicators, 0.0, shift), np.where(indicators, 1.0, spread)
+        shift, spread = np.where(indicators, low, shift), np.where(indicators, wide, spread)
     for name, pair in (scales or {}).items():
         place = list(names).index(name)
         shift[:, place], spread[:, place] = pair
@@ -211,15 +227,28 @@ def _constants(scale: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray
     return shift, spread
 
 
-def indicator_columns(x: np.ndarray) -> np.ndarray:
-    """Columns with nothing but 0, 1 and gaps."""
+def two_valued(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns with nothing but two codes and gaps, the lower code and how far the other is.
+
+    Codes are small whole numbers. Columns of 0 and 1 may have only one of them. For columns of
+    anything else: 0 and 1.
+    """
     found = np.ones(x.shape[1], dtype=bool)
+    ends = np.full((2, x.shape[1]), np.nan)
     for start in range(0, len(x), ROWS_AT_ONCE):
-        block = x[start : start + ROWS_AT_ONCE, found]
-        found[found] = ((block == 0) | (block == 1) | np.isnan(block)).all(axis=0)
+        block, before = x[start : start + ROWS_AT_ONCE, found], ends[:, found]
+        low = np.fmin(before[0], np.fmin.reduce(block, axis=0))
+        high = np.fmax(before[1], np.fmax.reduce(block, axis=0))
+        seen = np.concatenate([block, before])
+        ends[:, found] = low, high
+        found[found] = ((seen == low) | (seen == high) | np.isnan(seen)).all(axis=0)
         if not found.any():  # most tables say so in their first rows
             break
-    return found
+    (low, high), none = ends, np.isnan(ends[0])
+    zero_one = found & (none | ((low == 0) | (low == 1)) & ((high == 0) | (high == 1)))
+    code = (np.abs(ends) <= LARGEST_CODE) & (ends == np.round(ends))
+    found &= zero_one | code.all(axis=0) & (high > low)
+    return found, np.where(found & ~zero_one, low, 0.0), np.where(found & ~zero_one, high - low, 1)
 
 
 def moments(x: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

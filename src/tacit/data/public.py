@@ -116,7 +116,7 @@ def _with_public(
 
 def _unanswered(table: Table, schema: Schema) -> np.ndarray:
     """Which rows have no target at all."""
-    if schema.kind in NUMBERS:
+    if schema.kind in (*NUMBERS, "survival"):
         return gaps_in(table, schema.target[0])
     cells = (texts(clean(table.column(name), name), name) for name in schema.target)
     return np.logical_and.reduce([missing(column) for column in cells])

@@ -26,6 +26,7 @@ from tacit.data.sets.nyud2 import nyud2
 from tacit.data.sets.scenes import scenes
 from tacit.data.sets.school import school
 from tacit.data.sets.stackoverflow import stackoverflow
+from tacit.data.sets.tcga import tcga_brca
 from tacit.data.sets.writers import writers
 from tacit.data.tabular import from_table
 from tacit.data.text import stackexchange, text
@@ -152,6 +153,9 @@ _IN_A_FOLDER = [
     (Source("heart", "heart disease in four hospitals that predict different things", "multilabel",
             "processed.*.data of UCI in $TACIT_DATA/heart"),
      _reader(heart)),
+    (Source("tcga_brca", "survival with breast cancer in six regions, TCGA", "survival",
+            "brca.csv and centers.csv of FLamby in $TACIT_DATA/tcga_brca"),
+     _reader(tcga_brca)),
     (Source("text", "tags or a label of texts by user", "multilabel or multiclass",
             "a .csv file of yours (path=)"),
      _reader(text)),

@@ -4,7 +4,7 @@
 |---------------------------|----------------------------------------------------------------------|
 | numbers                   | itself                                                               |
 | numbers with gaps         | itself (gaps stay NaN, each task fills in its own) and `x (missing)` |
-| only 0 and 1 (`flag`)     | the same, and never scaled                                           |
+| only two codes (`flag`)   | 0 and 1, and never scaled                                            |
 | text with two categories  | one 0/1 column for the second                                        |
 | text with more categories | one 0/1 column each                                                  |
 
@@ -37,14 +37,15 @@ from tacit.data.cells import (
 )
 from tacit.data.columns import Column, constants, distinct_texts, one_hot
 from tacit.data.federation import NUMBERS, Kind
+from tacit.data.survival import check_cuts
 from tacit.errors import TacitError
 
 VERSION = 2
-KINDS: tuple[Kind, ...] = ("regression", "count", "binary", "multiclass", "multilabel")
+KINDS: tuple[Kind, ...] = ("regression", "count", "binary", "multiclass", "multilabel", "survival")
 KEYS = ("version", "task", "tasks", "kind", "target", "columns")
 PUBLIC = (
     "the columns of the table, their types, their categories, which of them have gaps and which "
-    "hold only 0 and 1 are taken to be public"
+    "hold only two codes, and these, are taken to be public"
 )
 """What is assumed where the columns were decided by looking at rows."""
 
@@ -64,6 +65,8 @@ class Schema:
     """Mean and standard deviation that all tasks scale the target with; only given by hand."""
     tasks: tuple[str, ...] | None = None
     """The tasks that take part; None for all that the table has."""
+    cuts: tuple[float, ...] = ()
+    """Ends of the intervals of an outcome over time, whose targets are the time and the event."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ class Schema:
         at = 0
         for column in self.columns:
             if column.categories is None:
-                found = numbers(table, column.name)
+                found = column.numbers(numbers(table, column.name))
                 out[:, at] = found
                 if column.gaps:
                     out[:, at + 1] = np.isnan(found)
@@ -149,6 +152,8 @@ class Schema:
         ]
         if self.kind == "regression":
             target[0]["scale"] = None if self.target_scale is None else list(self.target_scale)
+        if self.kind == "survival":
+            target[0]["cuts"] = list(self.cuts)
         plain = {
             "version": VERSION,
             "task": self.task,
@@ -168,7 +173,7 @@ class Schema:
             if not isinstance(data, dict):
                 raise ValueError("it is not a JSON object")
             return _check(cls._from_plain(data))
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError, TacitError) as error:
             raise TacitError(f"{where} cannot be read: {error}; correct it") from None
 
     @classmethod
@@ -179,7 +184,7 @@ class Schema:
         check_keys(data, KEYS, "it")
         columns, target = (_objects(data, key) for key in ("columns", "target"))
         for own in target:
-            check_keys(own, ("name", "classes", "scale"), "a target")
+            check_keys(own, ("name", "classes", "scale", "cuts"), "a target")
         scales = [constants(own.get("scale"), f"target {own.get('name')!r}") for own in target]
         kind = data.get("kind")
         if any(scales) and kind != "regression":
@@ -196,6 +201,7 @@ class Schema:
             tuple(distinct_texts(own, 2, "classes of a target") for own in listed),
             scales[0] if scales else None,
             None if tasks is None else distinct_texts(tasks, 2, "tasks"),
+            check_cuts(target[0].get("cuts")) if kind == "survival" and target else (),
         )
 
 
@@ -235,6 +241,18 @@ def numbers(table: Table, name: str) -> np.ndarray:
             f"{comma_remedy(cells[row])}correct the cell"
         )
     check_finite(table, name, found)
+    return found
+
+
+def naming_rows(table: Table, schema: Schema) -> list[str]:
+    """Columns with another whole number in every row: they may only name rows."""
+    found = []
+    for column in schema.columns:
+        if column.categories is None and not column.gaps:
+            values = numbers(table, column.name)
+            whole = bool((values == np.round(values)).all())
+            if whole and len(np.unique(values)) == table.rows:
+                found.append(column.name)
     return found
 
 
@@ -289,10 +307,14 @@ def _check(schema: Schema) -> Schema:
     if schema.kind not in KINDS:
         raise ValueError(f"its kind is {schema.kind!r}, expected one of: {', '.join(KINDS)}")
     several = schema.kind == "multilabel"
-    if several != (len(schema.target) > 1):
+    if schema.kind == "survival":
+        good, wanted = len(schema.target) == 2, "two target columns, the time and the event"
+    else:
+        good = several == (len(schema.target) > 1)
         wanted = "several target columns" if several else "one target column"
+    if not good:
         raise ValueError(f"kind {schema.kind!r} needs {wanted}, but there are {schema.target}")
-    if bool(schema.classes) == (schema.kind in NUMBERS):
+    if bool(schema.classes) == (schema.kind in (*NUMBERS, "survival")):
         verb = "needs classes for each target" if not schema.classes else "has no classes"
         raise ValueError(f"kind {schema.kind!r} {verb}")
     for name, own in zip(schema.target, schema.classes, strict=False):

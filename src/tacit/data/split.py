@@ -4,6 +4,10 @@ A task's rows are shuffled by hashing (seed, the task's name, the number of the 
 its parts depend on its own rows alone: another task may gain a row or move within the file, and no
 other task notices.
 
+Where persons are to be protected (`apart`), a person's part is hashed from the seed, the task's
+name and who the person is, and from nothing else: the others keep their parts if one leaves. Shares
+are then kept on average only.
+
 No Python loop runs over tasks: a million tasks cost one sort of their rows.
 """
 
@@ -86,6 +90,14 @@ def group(tasks: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return np.array(codes, dtype=np.int64), names
 
 
+def by_name(codes: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """The same tasks in the order of their names: no row decides it by coming first."""
+    order = sorted(range(len(names)), key=names.__getitem__)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[codes], [names[k] for k in order]
+
+
 def leave_out_small(
     codes: np.ndarray, names: Sequence[str], rule: SplitRule, held: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -151,7 +163,32 @@ def split(
         sorted_codes = codes[shuffled]
         place = np.arange(len(free)) - starts[sorted_codes]
         part[shuffled] = (place < away[sorted_codes]).astype(np.int8) + (place < test[sorted_codes])
+    return _parts(codes, tasks, part)
 
+
+def apart(
+    codes: np.ndarray, names: Sequence[str], rule: SplitRule, persons: np.ndarray
+) -> dict[str, PartRows]:
+    """Each person to one of the three parts; `persons` [N] are numbers hashed from who they are."""
+    own = torch.from_numpy(name_keys(names)[codes])
+    hashed = scramble(int(rule.seed), own, torch.from_numpy(persons)).numpy()
+    place = (hashed >> 11 & (2**53 - 1)) * 2.0**-53
+    part = (place < rule.test + rule.validation).astype(np.int8) + (place < rule.test)
+    parts = _parts(codes, len(names), part)
+    for name, share in (("train", 1.0), ("validation", rule.validation), ("test", rule.test)):
+        none = np.flatnonzero(np.diff(parts[name].offsets) == 0)
+        if share and len(none):
+            raise TacitError(
+                f"task {names[none[0]]!r} has nobody in its {name} part, because every person is "
+                "dealt to a part by itself: pass another split_seed, or leave small tasks out "
+                "(min_rows, --min-rows)"
+            )
+    return parts
+
+
+def _parts(codes: np.ndarray, tasks: int, part: np.ndarray) -> dict[str, PartRows]:
+    """Rows of the three parts, from the number of the part of each row."""
+    in_order = np.argsort(codes, kind="stable")
     parts: dict[str, PartRows] = {}
     for number, name in enumerate(("train", "validation", "test")):
         rows = in_order[part[in_order] == number]

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from tacit.data import given
 from tacit.data.assemble import About, assemble, target_mode
 from tacit.data.cells import Table, clean, count_rows, missing, numeric_or_none, task_names, text_of
 from tacit.data.federation import Federation, Kind
+from tacit.data.persons import owners_of
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.public import with_public
 from tacit.data.reading import as_table
 from tacit.data.schema import PUBLIC, Schema, read_schema
 from tacit.data.split import SplitRule
+from tacit.data.survival import check_cuts, check_roles, with_events
 from tacit.data.targets import RawTarget, Target, check_kind, encode
 from tacit.errors import TacitError
 
@@ -35,6 +37,8 @@ def from_table(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     kind: Kind | None = None,
+    event: str | None = None,
+    cuts: Sequence[float] | None = None,
     validation: float = 0.2,
     test: float = 0.2,
     split_seed: int = 0,
@@ -42,6 +46,7 @@ def from_table(
     scale: Scale = "auto",
     target_scale: TargetScaling = "auto",
     schema: Schema | str | Path | None = None,
+    person: str | Literal[True] | None = None,
     public: Any = None,
     encoding: str | None = None,
     decimal: str | None = None,
@@ -56,11 +61,18 @@ def from_table(
     task : the column that names the task of each row.
     target : the column to predict, or several columns with two values each (multilabel; cells may
         be empty where `kind="multilabel"` is said).
+    event : for an outcome over time (kind="survival"): the column of 0 and 1 that says whether the
+        event came at the time in the target, or the row was seen until then.
+    cuts : the ends of the intervals that this time is cut into, public numbers; by default 1, 2, 5,
+        10, 20, 50 and so on up to 10 000.
     features, drop : columns to use, or columns not to use; by default all others are used.
     categorical : columns of numbers that are really categories.
     schema : what is otherwise decided by looking at all rows, as public constants: a `Schema`, or
         the path of the file that `tacit data --write-schema` wrote and people corrected. It says
         the columns, the target with its kind, and which tasks take part; leave those out here.
+    person : the column that says whose row each is, where persons are to be protected inside their
+        tasks (`Privacy(unit="person")`), or True where every row is one (unit="row"). Columns are
+        then scaled by constants of the schema, or privately by a run.
     public : a table of rows that anybody may see, with the same columns and the target, and
         none of a task that is to be protected. What is fitted on it (common units, where models
         begin) costs no ε. It needs no task column.
@@ -73,18 +85,30 @@ def from_table(
     check_kind(kind)
     columns = as_table(table, encoding, decimal)
     beside = None if public is None else as_table(public, encoding, decimal)
+    if isinstance(person, str):
+        columns.column(person)
+        drop = [*drop, *(() if features is not None else (person,))]
+    if person is not None and public is not None:
+        raise TacitError("public rows are not yet for persons: leave public or person out")
     if schema is None:
-        known, y = _decide(columns, task, target, features, drop, categorical, kind)
+        check_roles(kind, target, event, cuts)
+        if event is not None and isinstance(target, str):
+            target, kind = [target, event], "survival"
+        known, y = _decide(columns, task, target, features, drop, categorical, kind, cuts)
         said = (PUBLIC,)
     else:
         known = schema if isinstance(schema, Schema) else read_schema(schema)
         said = given.assumed(known)
         scale, target_scale = given.scaling(known, scale, target_scale)
         roles = {"task": task, "target": target}
-        others = {"features": features, "drop": drop, "categorical": categorical, "kind": kind}
+        others = {"features": features, "categorical": categorical, "kind": kind}
+        others["drop"] = [name for name in drop if name != person]
+        others |= {"event": event, "cuts": cuts}
         given.check_alone(known, roles, others)
         columns, y = given.read(columns, known)
     x, matrix_names = known.matrix(columns)
+    cells = y.y if isinstance(y, Target) else y
+    whose = columns.column(person) if isinstance(person, str) else person
     several = len(known.target) > 1
     name, labels = f"column {known.target[0]!r}", None
     if several:
@@ -94,7 +118,11 @@ def from_table(
         y if isinstance(y, Target) else RawTarget(y, kind, name, labels),
         task_names(columns, known.task),
         About(
-            source=source or columns.source, features=matrix_names, schema=known, assumptions=said
+            source=source or columns.source,
+            features=matrix_names,
+            schema=known,
+            assumptions=said,
+            owners=owners_of(whose, x, cells),
         ),
         rule=rule,
         scale=scale,
@@ -117,7 +145,8 @@ def _decide(
     drop: Sequence[str],
     categorical: Sequence[str],
     kind: Kind | None,
-) -> tuple[Schema, np.ndarray]:
+    cuts: Sequence[float] | None,
+) -> tuple[Schema, np.ndarray | Target]:
     """What rows of all tasks tell about the columns, and the cells of the target."""
     if task is None or target is None:
         raise TacitError("say which columns hold the task and the target (or pass schema=)")
@@ -126,6 +155,9 @@ def _decide(
         raise TacitError("target is an empty list; name at least one column to predict")
     schema = Schema.fit(table, task, targets, features=features, drop=drop, categorical=categorical)
     task_names(table, task)  # a row without a task is the first thing to hear of
+    if kind == "survival":
+        schema = replace(schema, kind=kind, cuts=check_cuts(cuts))
+        return schema, with_events(given.target_of(table, schema))
     if len(targets) == 1:
         return schema, _target_values(table, targets[0])[0]
     columns = [_zero_one(table, name, kind == "multilabel") for name in targets]
@@ -190,6 +222,8 @@ def write_predictions(
     kept = Table() if kept is None else kept
     also = list(zip(*map(_shown, kept.values()), strict=True)) or [()] * len(values)
     columns = list(labels) if values.ndim == 2 else [f"predicted {schema.target[0]}"]
+    if schema.kind == "survival":
+        columns = ["risk", *(f"survival at {label}" for label in labels)]
     if values.ndim == 1 and len(labels) == 2:
         columns = [f"probability of {labels[1]}"]
     try:

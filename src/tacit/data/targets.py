@@ -7,6 +7,7 @@
 | text, or at most 20 distinct whole numbers           | multiclass |
 | several columns of 0 and 1                           | multilabel |
 | whole numbers, 0 or more, where `kind="count"` is said | count    |
+| a time, and whether the event came then (`event=`)   | survival   |
 
 Where `kind="multilabel"` is said, cells of `y` may be NaN: labels that nobody wrote down.
 """
@@ -33,7 +34,8 @@ KIND = "the kind of the target, and the names of its classes if it has any, are 
 @dataclass(frozen=True)
 class Target:
     """`y` is numbers (regression, count, binary, multilabel), int64 class numbers (multiclass), or
-    int8 class numbers of pixels [N, heads, height, width] (segmentation).
+    int8 class numbers of pixels [N, heads, height, width] (segmentation). The labels of survival
+    are the ends of the intervals.
 
     A source whose classes are known to everybody makes one itself: then no row is looked at to
     find them, and a class that nobody has keeps its output.
@@ -89,6 +91,11 @@ def encode(
         raise TacitError(
             f"kind='segmentation' needs an image of classes for each row, but {name} has shape "
             f"{y.shape}; use tacit.data.from_masks"
+        )
+    if kind == "survival":
+        raise TacitError(
+            f"kind='survival' needs a time and whether the event came then, but {name} has shape "
+            f"{y.shape}; pass both as columns"
         )
     if y.ndim == 2 and y.shape[1] == 1 and kind != "multilabel":
         y = y[:, 0]

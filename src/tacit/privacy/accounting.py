@@ -32,6 +32,7 @@ from tacit.privacy.sampling import (
     Neighbours,
     Poisson,
     Sampler,
+    Unit,
     heaviest,
 )
 
@@ -54,6 +55,9 @@ class Booked(Protocol):
     @property
     def published(self) -> int: ...
 
+    @property
+    def unit(self) -> Unit: ...
+
     def accountants(self, neighbours: Neighbours) -> tuple[Accountant, ...]: ...
 
     def event(self, moved: float) -> dp_accounting.DpEvent:
@@ -74,6 +78,8 @@ class Release:
     noise_multiplier: float
     replaced: float = 2.0
     """How far replacing a task moves the sum, in clips (see `moments`)."""
+    unit: Unit = "task"
+    """Who is hidden by the noise."""
 
     @property
     def published(self) -> int:
@@ -86,7 +92,8 @@ class Release:
         return self.sampler.event(self.noise_multiplier / moved)
 
     def to_json(self) -> dict[str, Any]:
-        shorter = {"replaced": self.replaced} if self.replaced != 2.0 else {}
+        shorter: dict[str, Any] = {"replaced": self.replaced} if self.replaced != 2.0 else {}
+        shorter |= {"unit": self.unit} if self.unit != "task" else {}
         return {
             "noise_multiplier": self.noise_multiplier,
             "sampling": self.sampler.to_json(),
@@ -111,6 +118,11 @@ def spent(releases: Mapping[B, int], delta: float, neighbours: Neighbours) -> Sp
     if not 0 < delta < 1:
         raise TacitError(f"delta={delta!r}: a probability between 0 and 1 is needed")
     counted: list[tuple[Booked, int]] = [(r, n) for r, n in releases.items() if n > 0]
+    if len({release.unit for release, _ in counted}) > 1:
+        raise TacitError(
+            "releases about tasks and about persons cannot be added up in one ε: keep a ledger for "
+            "each unit of privacy"
+        )
     return _spent(merged(counted, neighbours), delta, neighbours)
 
 
@@ -215,7 +227,7 @@ def _interval(releases: frozenset[tuple[Booked, int]], neighbours: Neighbours) -
     variance, widest = 0.0, 0.0
     for release, count in releases:
         assert isinstance(release, Release)  # a tuning has no PLD
-        rate = release.sampler.rate if isinstance(release.sampler, Poisson) else 1.0
+        rate = release.sampler.anywhere if isinstance(release.sampler, Poisson) else 1.0
         one = (shift / release.noise_multiplier) ** 2
         # ln(1 + rate² (e^one − 1)), also where e^one is beyond all numbers
         variance += count * (math.log1p(rate**2 * math.expm1(one)) if one < 50 else one)
@@ -256,13 +268,19 @@ def growth(releases: Sequence[Release], delta: float, neighbours: Neighbours) ->
     """ε after 0, 1, … of these releases, for display while a run goes on.
 
     Exact at a few counts and interpolated between them (ε is close to a power of what the task that
-    is most often in has paid). A guarantee is never interpolated: it is computed from the ledger.
+    is most often in has paid). Where little was released, δ may cover all of it and ε is zero: the
+    next larger one is shown there. A guarantee is never interpolated: it is computed from the
+    ledger.
     """
     most = len(releases)
     exact = sorted({1, *(max(1, round(most * share)) for share in (0.01, 0.1, 0.3, 0.6, 1))})
     known = [spent(Counter(releases[:n]), delta, neighbours).epsilon for n in exact]
-    if not all(0 < epsilon < math.inf for epsilon in known):
+    if not all(0 <= epsilon < math.inf for epsilon in known):
         return [0.0] + [math.inf] * most
+    least = min((epsilon for epsilon in known if epsilon > 0), default=0.0)
+    if least == 0:
+        return [0.0] * (most + 1)
+    known = [max(epsilon, least) for epsilon in known]
     paid = np.log(heaviest((release.sampler, release.noise_multiplier**-2) for release in releases))
     between = np.exp(np.interp(paid, paid[np.array(exact) - 1], np.log(known)))
     return [0.0, *between.tolist()]

@@ -9,6 +9,8 @@ computed in double precision, whatever the precision of the model.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,10 +20,15 @@ from tacit.data.relation import Relation
 from tacit.privacy.grid import LONGEST, Grid
 from tacit.privacy.moments import Moments
 
+LARGEST = sys.float_info.max
 BITS_SHARE = 0.05
 """Part of an adaptive release (in inverse variance) that pays for the bits about the clip."""
-AT_ONCE = 1 << 17
-"""Numbers that are turned into double precision, and into integers, at a time: near the cache."""
+AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 25}
+"""Numbers that are turned into double precision, and into integers, at a time: near the cache of a
+processor, and enough for a GPU to be busy."""
+
+ABREAST = 8
+"""So many vectors at least are summed together, if there are as many."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +69,32 @@ class Bounded:
     """[k], double precision: times this, a contribution is measured in clips and at most one."""
     bits: Tensor
     """[k]: +½ for a contribution that was within the clip, −½ for one that was not, 0 for none."""
+    parts: int = 1
+    """At how many places the same one is: each has that part of what leaves."""
 
     @classmethod
     def of(cls, contributions: Tensor, clip: float, moments: Moments | None) -> Bounded:
         """An infinite clip leaves contributions as they are."""
         d = contributions.shape[1] if moments is None else moments.vector(contributions.shape[1])
-        norms = _lengths(contributions[:, :d])
+        norms = lengths(contributions[:, :d])
         finite = norms.isfinite() & contributions[:, d:].isfinite().all(dim=1)
         unit = clip if math.isfinite(clip) else 1.0
         longest = LONGEST * clip / unit
-        scale = torch.where(finite, (longest / norms).clamp(max=1 / unit), 0.0)
+        # Where a clip is below all numbers, what is zero must not become zero times infinity.
+        scale = torch.where(finite, (longest / norms).clamp(max=min(1 / unit, LARGEST)), 0.0)
         # Hardly ever is one not: a copy of all for nothing.
         every = bool(finite.all())
         kept = contributions if every else torch.where(finite.unsqueeze(1), contributions, 0.0)
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
         return cls(kept, scale, bits)
 
+    def over(self, parts: int) -> Bounded:
+        """The same, each bounded by a clip over so many."""
+        return Bounded(self.kept, self.scale, self.bits, parts)
+
     def first(self, count: int) -> Bounded:
         """Those of the first tasks: the others of a chunk only fill it."""
-        return Bounded(self.kept[:count], self.scale[:count], self.bits[:count])
+        return Bounded(self.kept[:count], self.scale[:count], self.bits[:count], self.parts)
 
     @property
     def dropped(self) -> int:
@@ -89,54 +103,73 @@ class Bounded:
 
     def vectors(self, place: Place, tasks: Tensor | None) -> Tensor:
         """What each task adds to the sum, in clips and double precision: [k, size]."""
-        kept, scale = self.kept.double(), self.scale * place.rest
+        kept, part = self.kept.double(), place.rest / self.parts
         if place.moments is not None:
-            found = place.moments.each(kept, self.scale) * place.rest
+            found = place.moments.each(kept, self.scale) * part
         else:
-            found = kept * scale.unsqueeze(1)
+            found = kept * (self.scale * part).unsqueeze(1)
             if place.relation is not None:
                 assert tasks is not None
                 spread = place.relation.loadings[tasks].double().unsqueeze(2) * found.unsqueeze(1)
                 found = spread.reshape(len(kept), -1)
         if not place.with_bits:
             return found
-        return torch.cat([found, self._told.unsqueeze(1)], dim=1)
+        return torch.cat([found, _paid(self.bits / self.parts).unsqueeze(1)], dim=1)
 
     def summed(self, place: Place, tasks: Tensor | None, grid: Grid | None) -> Tensor:
         """Σ of the vectors: exact integers on a grid, or double precision where there is none."""
-        length = self.kept.shape[1]
+        length, at_once = self.kept.shape[1], AT_ONCE[self.kept.device.type]
+        bits, part = self.bits / self.parts, place.rest / self.parts
+        if place.relation is None and place.moments is None:
+            # Long vectors are summed a piece of each at a time: one alone would fill the cache.
+            scale, pieces = (self.scale * part).unsqueeze(1), []
+            for piece in self.kept.split(at_once // ABREAST, dim=1):
+                many = max(1, at_once // piece.shape[1])
+                blocks = zip(piece.split(many), scale.split(many), strict=True)
+                pieces.append(_added((block.double() * by for block, by in blocks), grid))
+            if place.with_bits:
+                pieces.append(told(bits, grid).reshape(1))
+            return torch.cat(pieces)
         if place.relation is None:
-            many = max(1, AT_ONCE // place.size(length))
+            many = max(1, at_once // place.size(length))
             sides = (side.split(many) for side in (self.kept, self.scale, self.bits))
-            parts = (Bounded(*part) for part in zip(*sides, strict=True))
-            # Fewer than 2^22 vectors of at most 2^30 steps: doubles hold their sum exactly.
-            found = [_steps(part.vectors(place, None), grid).sum(dim=0) for part in parts]
-            return _whole(torch.stack(found), grid).sum(dim=0)
+            blocks = (Bounded(*some, parts=self.parts) for some in zip(*sides, strict=True))
+            return _added((block.vectors(place, None) for block in blocks), grid)
         assert tasks is not None
         # A task adds to few of the sums: only those are made.
         loadings = place.relation.loadings[tasks].double()
         total = _whole(self.kept.new_zeros(place.relation.sums, length).double(), grid)
-        for pairs in loadings.nonzero().split(max(1, AT_ONCE // length)):
+        for pairs in loadings.nonzero().split(max(1, at_once // length)):
             task, to = pairs.unbind(dim=1)
-            scale = self.scale[task] * place.rest * loadings[task, to]
+            scale = self.scale[task] * part * loadings[task, to]
             values = self.kept[task].double() * scale.unsqueeze(1)
             total.index_add_(0, to, _whole(_steps(values, grid), grid))
         if not place.with_bits:
             return total.reshape(-1)
-        told = _whole(_steps(self._told, grid), grid).sum()
-        return torch.cat([total.reshape(-1), told.reshape(1)])
-
-    @property
-    def _told(self) -> Tensor:
-        """The bits as they are told: paid for by a share of the length."""
-        return math.sqrt(BITS_SHARE) * 2 * self.bits
+        return torch.cat([total.reshape(-1), told(bits, grid).reshape(1)])
 
 
-def _lengths(vectors: Tensor) -> Tensor:
+def lengths(vectors: Tensor) -> Tensor:
     """In double precision. Rows are filled up to whole vectors: a GPU adds up a row in another
     order where it begins elsewhere in memory, and the place of a task must not show."""
-    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[1] % 16))
-    return torch.linalg.vector_norm(filled, dim=1, dtype=torch.float64)
+    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[-1] % 16))
+    return torch.linalg.vector_norm(filled, dim=-1, dtype=torch.float64)
+
+
+def told(bits: Tensor, grid: Grid | None) -> Tensor:
+    """The sum of the bits as they are told: paid for by a share of the length."""
+    return _whole(_steps(_paid(bits), grid), grid).sum()
+
+
+def _paid(bits: Tensor) -> Tensor:
+    return math.sqrt(BITS_SHARE) * 2 * bits
+
+
+def _added(parts: Iterable[Tensor], grid: Grid | None) -> Tensor:
+    """Σ of the rows of all parts. A part has fewer than 2^22 rows of at most 2^30 steps: doubles
+    hold its sum exactly."""
+    found = [_steps(part, grid).sum(dim=0) for part in parts]
+    return _whole(torch.stack(found), grid).sum(dim=0)
 
 
 def _steps(values: Tensor, grid: Grid | None) -> Tensor:

@@ -19,6 +19,16 @@ With an adaptive clip (Andrew et al., "Differentially Private Learning with Adap
 the norms. The bit is one more coordinate of the same release: noise z√(1/(1−s)) on the update and
 z/(2√s) on the bits is together exactly a Gaussian release with multiplier z, for any share s.
 
+**Persons.** Where the unit of privacy is a person, all of the above holds with persons in the place
+of tasks: what is clipped and summed is what each person's own rows say about the billboard, and the
+claim below is read with "person" for "task". Their own task is then no observer: it has their rows.
+A person who may be at N tasks is bounded by a clip over N at each, so by one clip in all (`share`).
+Where tasks add the noise themselves, each adds as much as its own persons need to what it sends;
+others' noise comes on top and is not counted on. What is public about a task must not depend on its
+persons either: `data.persons` has what tasks do before, and their number is not asked for (q̄ is
+made of a public guess). `privacy.subtotal` is what a task does that is on a machine of its own.
+Where a person sends one gradient, `privacy.factors` bounds and sums it on the same grid.
+
 **Claim.** Let every round release `mean` as above and let everything else (the next billboard, the
 personal models of the other tasks) be computed from releases and from each task's own data. Then
 all that the other tasks see together, in all rounds, is (ε, δ)-differentially private with respect
@@ -59,14 +69,16 @@ from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, affordable
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.curator import Curator
-from tacit.privacy.grid import Grid
+from tacit.privacy.grid import TAILS, Grid
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler
-from tacit.randomness import Randomness
+from tacit.randomness import Randomness, name_key
 
 CLIP_STEP = 0.2
 """How fast an adaptive clip moves, in logarithm."""
+ROOM = 4
+"""How many times the persons that there are about, in all, may be at a single task."""
 
 
 class BudgetSpent(TacitError):
@@ -106,6 +118,12 @@ class Channel:
     """How precise each round's release is, relative to `release`; None for all alike."""
     curator: Curator | None = None
     """Who sums in the place of this machine."""
+    share: int = 1
+    """Who contributes at so many places is bounded by that part of a clip at each."""
+    noisy_tasks: tuple[str, ...] = ()
+    """Tasks that each add the whole noise to what they send; by default whoever sums adds it."""
+    noise_comes: bool = False
+    """Whether that noise is in what comes from them; otherwise it is drawn here, in their place."""
     _room: int | None = None
 
     def release_at(self, round: int) -> Release | None:
@@ -126,13 +144,28 @@ class Channel:
         """Standard deviation of the noise in a coordinate of this round's mean, in units."""
         release = self.release_at(round)
         multiplier = 0.0 if release is None else release.noise_multiplier
-        louder = 1.0 if self.curator is None else math.sqrt(self.curator.servers)
-        return multiplier * louder / self.sampler.expected(self.tasks)
+        return multiplier * self._louder * self.share / self.sampler.expected(self.tasks)
+
+    @property
+    def _louder(self) -> float:
+        """The noise on a sum over that which is booked: of all who add some."""
+        servers = 1 if self.curator is None else self.curator.servers
+        return math.sqrt(max(1, len(self.noisy_tasks)) * servers)
 
     @property
     def place(self) -> Place:
         """Where contributions go in what is summed."""
         return Place(self.moments, self.relation, self.adapts)
+
+    @property
+    def of_persons(self) -> bool:
+        """Whether persons contribute, and not tasks."""
+        return self.release is not None and self.release.unit != "task"
+
+    @property
+    def room(self) -> int:
+        """How many clips long a task's vector is at most."""
+        return ROOM * self.tasks if self.of_persons else 1
 
     @property
     def adapts(self) -> bool:
@@ -146,7 +179,21 @@ class Channel:
             return None
         if self.curator is not None:
             return self.curator.grid(release.noise_multiplier)
-        return Grid.of(self.tasks, 1, release.noise_multiplier)
+        return Grid.of(self.tasks, 1, release.noise_multiplier * self._louder)
+
+    def noise_of(self, task: str, round: int, grid: Grid, size: int) -> np.ndarray:
+        """What this task adds to its own vector, where tasks add noise."""
+        release = self.release_at(round)
+        assert release is not None
+        normal = self.randomness.normal("noise", round, size, number=name_key(task))
+        return grid.noise(normal, release.noise_multiplier)
+
+    def longest_at(self, round: int) -> float:
+        """No number in a task's sum over persons is larger, in steps of the grid."""
+        release, grid = self.release_at(round), self.grid_at(round)
+        assert release is not None and grid is not None
+        noise = TAILS * release.noise_multiplier if self.noisy_tasks else 0.0
+        return (self.room + noise) * grid.steps
 
     def cohort(self, round: int) -> np.ndarray:
         return self.sampler.draw(self.tasks, self.randomness, round)
@@ -203,7 +250,7 @@ class Collection:
         the first so many are meant and the others fill a chunk (see `local.chunks`).
         """
         channel, place = self.__channel, self.__channel.place
-        bounded = Bounded.of(contributions, channel.clip, channel.moments)
+        bounded = Bounded.of(contributions, channel.clip, channel.moments).over(channel.share)
         bounded = bounded.first(len(contributions) if count is None else count)
         tasks = None if tasks is None else tasks[: len(bounded.kept)]
         channel.dropped += bounded.dropped
@@ -212,13 +259,22 @@ class Collection:
             return
         assert tasks is not None and self.__grid is not None
         vectors = self.__grid.integers(bounded.vectors(place, tasks).cpu().numpy())
-        self.__vectors.update(zip(tasks.tolist(), vectors, strict=True))
+        for task, vector in zip(tasks.tolist(), vectors, strict=True):
+            known = self.__vectors.get(task)  # of other persons of the same task
+            self.__vectors[task] = vector if known is None else known + vector
 
     def add_bounded(self, vectors: Tensor) -> None:
         """Take vectors [k, size] that tasks bounded themselves: each at most one clip long.
 
         Nobody is trusted with that: what is longer is shortened here, what is not finite is zero.
+
+        Where persons contribute, a vector is a task's sum over them, in steps of the grid, and is
+        taken as it is: nobody here can see how long it should be. No promise rests on that. Each
+        task bounds its own persons, and whatever another one sends is no function of their rows.
         """
+        if self.__channel.of_persons:
+            self.__take(vectors.sum(dim=0))
+            return
         lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True, dtype=torch.float64)
         self.__channel.dropped += int((~lengths.isfinite()).sum())
         if self.__grid is not None:
@@ -239,7 +295,7 @@ class Collection:
         relation, expected = channel.relation, channel.sampler.expected(channel.tasks)
         moments, place = channel.moments, channel.place
         unit = channel.unit  # an adaptive clip moves below, for the next round
-        total, bits = place.apart(self.__opened(place.size(size)))
+        total, bits = place.apart(self.__opened(place.size(size)) * channel.share)
         if place.with_bits and not self.__stage:  # votes of a stage say nothing about the rest
             assert channel.quantile is not None
             # Too many within the clip: it is larger than asked for, and must shrink.
@@ -262,6 +318,8 @@ class Collection:
             return torch.zeros(size, dtype=torch.float64) if total is None else total.cpu()
         if channel.curator is not None:
             vectors, self.__vectors = self.__vectors, {}
+            if channel.of_persons:
+                vectors = {k: grid.within(v, channel.room) for k, v in vectors.items()}
             sealed = channel.curator.seal(vectors, size, release.noise_multiplier, round)
             self.__book(release, size, **sealed.details)
             opened = sealed.open()
@@ -269,14 +327,22 @@ class Collection:
             secret, step = channel.randomness.secret, 1 / grid.steps
             if secret:
                 self.__book(release, size, grid=step)
-            normal = channel.randomness.normal("noise", round, size)
-            opened = grid.noise(normal, release.noise_multiplier)
+            opened = self.__noise(grid, release.noise_multiplier, size)
             opened = opened if total is None else opened + total.cpu().numpy()
             if not secret:  # this noise may come again, and another sum with it is another release
                 self.__book(
                     release, size, grid=step, sum=hashlib.sha256(opened.tobytes()).hexdigest()
                 )
         return torch.from_numpy(opened / grid.steps)
+
+    def __noise(self, grid: Grid, multiplier: float, size: int) -> np.ndarray:
+        """Of whoever sums, or of every task that adds its own."""
+        channel, round = self.__channel, self.__round
+        if not channel.noisy_tasks:
+            return grid.noise(channel.randomness.normal("noise", round, size), multiplier)
+        here = () if channel.noise_comes else channel.noisy_tasks
+        each = (channel.noise_of(name, round, grid, size) for name in here)
+        return sum(each, np.zeros(size, np.int64))
 
     def __book(self, release: Release, size: int, **details: Any) -> None:
         channel, round = self.__channel, self.__round

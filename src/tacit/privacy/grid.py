@@ -92,6 +92,13 @@ class Grid:
         kept = np.where(np.isfinite(lengths), kept, 0.0)
         return np.trunc(kept * self.steps).astype(np.int64)
 
+    def within(self, total: np.ndarray, vectors: int) -> np.ndarray:
+        """A sum of so many vectors at most; numbers that no such sum has are brought to the edge.
+
+        Two sums are not further apart after that than before, so nobody's bound grows.
+        """
+        return np.clip(total, -vectors * self.steps, vectors * self.steps)
+
     def noise(self, normal: np.ndarray, multiplier: float) -> np.ndarray:
         """Standard normal numbers as rounded noise of this many clips."""
         return np.rint(normal * (multiplier * self.steps)).astype(np.int64)

@@ -11,8 +11,9 @@ from tacit.errors import TacitError
 from tacit.privacy.accounting import B, check_neighbours, spent
 from tacit.privacy.calibration import noise_for
 from tacit.privacy.curator import Curated
-from tacit.privacy.sampling import Neighbours, Sampler, Sampling, check_sampling
+from tacit.privacy.sampling import UNITS, Neighbours, Sampler, Sampling, Unit, check_sampling
 from tacit.privacy.selection import Repeated
+from tacit.shown import as_html
 
 NOT_COVERED = "not covered by the guarantee"
 IN_WORDS = {
@@ -29,6 +30,7 @@ GIVEN = (
     "covered by this ε"
 )
 """About the choice of settings, wherever `tune` did not make it."""
+SEEDED = "reproducible, not private: the noise comes from a seed"
 KEPT = "personal models stay with their {party}s and must not be handed to others"
 """What is asked of tasks, whoever sums."""
 
@@ -41,9 +43,17 @@ class Privacy:
     ----------
     epsilon, delta : the promise; `delta` defaults to 1 / (10 · tasks), so that even a mechanism
         that exposed each task with probability δ would expose less than a tenth of a task, and to
-        1 / 1000 where tasks are few
+        1 / 1000 where tasks are few (with another unit, persons count instead of tasks)
     large_delta : takes a `delta` above 1 / tasks, which is refused otherwise: whoever shows one
         whole task, drawn at random, to everybody would keep such a promise
+    unit : who is hidden from all others: a whole "task", every "person" of a task, with all rows
+        that it has there, or every "row"
+    persons : about how many persons (or rows) all tasks have together, as everybody may know. It
+        sets how far a step goes and need not be right; it is needed for any unit but the task,
+        because their true number is as private as they are
+    at_most : how many tasks a person may be at; all of them are paid for
+    noise_by : who adds the noise that hides persons. "curator": whoever sums, once; "task": every
+        task adds all of it to what it sends, so that nobody has to be trusted, and the sum has more
     noise : standard deviation of the noise on the sum of contributions, in units of the clip
     neighbours : "add-remove" (a task takes part or not) or "replace" (its data are others)
     sampling : "poisson" (secret cohorts), "in-turn" (cohorts of an exact size, along a public
@@ -56,6 +66,10 @@ class Privacy:
     neighbours: Neighbours = "add-remove"
     sampling: Sampling = "poisson"
     large_delta: bool = False
+    unit: Unit = "task"
+    persons: int | None = None
+    at_most: int = 1
+    noise_by: Literal["curator", "task"] = "curator"
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise is None):
@@ -68,21 +82,63 @@ class Privacy:
             raise TacitError(f"delta={self.delta!r}: a probability between 0 and 1 is needed")
         check_neighbours(self.neighbours)
         check_sampling(self.sampling)
+        self._check_unit()
+
+    def _check_unit(self) -> None:
+        if self.unit not in UNITS:
+            raise TacitError(f"unit={self.unit!r}: choose one of {', '.join(UNITS)}")
+        if self.noise_by not in ("curator", "task"):
+            raise TacitError(f"noise_by={self.noise_by!r}: choose curator or task")
+        if self.unit == "task":
+            given = {"persons": self.persons is not None, "at_most": self.at_most != 1}
+            given["noise_by"] = self.noise_by != "curator"
+            for name in (name for name, there in given.items() if there):
+                raise TacitError(f"{name} is about persons: pass unit='person' (--unit person) too")
+            return
+        if self.persons is None or self.persons < 2:
+            raise TacitError(
+                f"unit={self.unit!r} needs persons= (--persons), about how many {self.unit}s all "
+                "tasks have together, as everybody may know: it sets how far a step goes, and need "
+                "not be right"
+            )
+        if self.at_most < 1:
+            raise TacitError(f"at_most={self.at_most!r}: a person is at one task at least")
+        if self.sampling == "in-turn":
+            raise TacitError(
+                f"sampling='in-turn' goes along a public list, but nobody knows the {self.unit}s "
+                "of other tasks: use 'poisson' or 'everyone'"
+            )
+
+    def crowd(self, tasks: int) -> int:
+        """How many there are to hide among, as everybody knows."""
+        return tasks if self.persons is None else self.persons
 
     def delta_for(self, tasks: int) -> float:
+        tasks = self.crowd(tasks)
         if self.delta is None:
             return min(FEW_TASKS, 1 / (10 * tasks))
         if self.is_large(tasks) and not self.large_delta:
             raise TacitError(
-                f"delta={self.delta:g} is more than 1 / tasks, {1 / tasks:.3g}: showing one whole "
-                "task to everybody would keep that promise; pass a smaller one, or leave it out "
+                f"delta={self.delta:g} is more than 1 / {self.unit}s, {1 / tasks:.3g}: showing one "
+                f"whole {self.unit} to everybody would keep that promise; pass a smaller one, or "
+                "leave it out "
                 "(large_delta=True, --large-delta, takes it as it is, and calls it not private)"
             )
         return self.delta
 
     def is_large(self, tasks: int) -> bool:
         """Whether δ alone could pay for a whole task."""
-        return self.delta is not None and self.delta * tasks > 1 + 1e-9
+        return self.delta is not None and self.delta * self.crowd(tasks) > 1 + 1e-9
+
+    def check_crowd(self, found: int) -> None:
+        """Refuse a δ that is large for so many persons: more than `persons` says may be there."""
+        delta = self.delta_for(found)
+        if delta * found > 1 + 1e-9 and not self.is_large(found):
+            raise TacitError(
+                f"delta={delta:.3g} would let one whole {self.unit} be shown to everybody, because "
+                f"there are more {self.unit}s than persons={self.persons} says: set that to a "
+                "larger number, or delta to a smaller one"
+            )
 
     def noise_multiplier(
         self,
@@ -133,12 +189,21 @@ class Guarantee:
     curator: Curated | None = None
     """Who summed, if it was not one machine that sees everything."""
     party: str = "task"
-    """What those who are protected call themselves."""
+    """What tasks call themselves."""
+    unit: Unit = "task"
+    """Who is protected: whole tasks, or every person (or row) of them."""
+    noise_by_task: bool = False
+    """Whether every task adds all the noise that its own persons need."""
 
     @property
     def private(self) -> bool:
         """Whether the promise holds as printed: finite ε, secret noise, nothing leaked beside."""
         return math.isfinite(self.epsilon) and not self.seeded and not self.leaks
+
+    @property
+    def hidden(self) -> str:
+        """What those who are protected are called."""
+        return self.party if self.unit == "task" else self.unit
 
     @property
     def protects(self) -> str:
@@ -152,9 +217,11 @@ class Guarantee:
             return "protects nobody: sums are published without noise"
         if self.personal_is_public:
             whom = "everybody, even from whoever is handed its own model"
+        elif self.unit != "task":
+            whom = f"everybody outside its {self.party}, all of them together"
         else:
             whom = "all others together, whatever they share among themselves"
-        return f"protects each {self.party} from {whom}"
+        return f"protects each {self.hidden} from {whom}"
 
     @property
     def trusts(self) -> str:
@@ -169,7 +236,11 @@ class Guarantee:
         kept = KEPT.format(party=self.party)
         if self.curator is not None:
             return f"{self.curator.words}{f'; {kept}' if self.channel == 'billboard' else ''}"
+        if self.noise_by_task:
+            return f"nobody has to be trusted with more than noisy sums; {kept}"
         seen = "clipped contribution" if self.clip is not None else "contribution, unclipped"
+        if self.unit != "task":
+            seen = f"{self.party}'s sum over its bounded {self.unit}s"
         alone = (
             ", and makes all runs of the tuning by itself: it must not show how many there were, "
             "nor anything of those that lost"
@@ -192,8 +263,7 @@ class Guarantee:
     @property
     def marks(self) -> tuple[str, ...]:
         """Labels that must stand wherever this guarantee is shown."""
-        seeded = ("reproducible, not private: the noise comes from a seed",)
-        shown = seeded if self.seeded and self.channel == "billboard" else ()
+        shown = (SEEDED,) if self.seeded and self.channel == "billboard" else ()
         return shown + tuple(f"not private: {leak}" for leak in self.leaks)
 
     def __str__(self) -> str:
@@ -209,7 +279,7 @@ class Guarantee:
             servers = f", by noise that {self.curator.noise_of}" if self.curator else ""
             head = (
                 f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
-                f"{differs(self.neighbours, self.party)}, {self.sampling}, "
+                f"{differs(self.neighbours, self.hidden)}, {self.sampling}, "
                 f"{self.releases} releases, "
                 f"{self.accountant} accountant{tuned}{servers}; {self.protects}"
             )
@@ -239,8 +309,48 @@ class Guarantee:
             "assumptions": list(self.assumptions),
             "leaks": list(self.leaks),
             "party": self.party,
+            "unit": self.unit,
             "in_words": str(self),
         }
+
+    def _repr_html_(self) -> str:
+        return as_html("guarantee", self.to_json())
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee as a run wrote it down: read back, and not computed anew.
+
+    Whatever `Guarantee.to_json` holds is an attribute.
+    """
+
+    written: Mapping[str, Any]
+
+    @property
+    def epsilon(self) -> float:
+        found = self.written["epsilon"]
+        return math.inf if found is None else float(found)
+
+    @property
+    def private(self) -> bool:
+        """Only where the run itself says so."""
+        return self.written.get("private") is True
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.written)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.written:
+            raise AttributeError(f"a guarantee that was read back has no {name!r}")
+        return self.written[name]
+
+    def __str__(self) -> str:
+        return str(self.written["in_words"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html("guarantee", self.written)
 
 
 class Circumstances(TypedDict, total=False):
@@ -251,6 +361,8 @@ class Circumstances(TypedDict, total=False):
     leaks: tuple[str, ...]
     personal_is_public: bool
     curator: Curated | None
+    unit: Unit
+    noise_by_task: bool
 
 
 def guarantee(
@@ -270,9 +382,16 @@ def guarantee(
         # Nothing was booked because nothing was bounded: every published sum is exact.
         return Guarantee(channel, math.inf, None, None, str(sampler), None, 0, 0.0, None, **beside)
     delta = privacy.delta_for(tasks)
+    if any(entry.unit != privacy.unit for entry in booked):
+        raise TacitError(f"the ledger holds releases of another unit than {privacy.unit!r}")
+    beside["unit"] = privacy.unit
+    beside["noise_by_task"] = privacy.noise_by == "task"
+    if privacy.unit == "person":
+        places = "one task" if privacy.at_most == 1 else f"{privacy.at_most} tasks"
+        once = f"nobody is at more than {places}"
+        beside["assumptions"] = (*beside.get("assumptions", ()), once)
     if privacy.is_large(tasks):
-        large = f"δ is {tasks * delta:.3g} / tasks, which can be a whole task"
-        beside["leaks"] = (*beside.get("leaks", ()), large)
+        beside["leaks"] = (*beside.get("leaks", ()), _large(privacy, tasks))
     total = spent(booked, delta, privacy.neighbours)
     # The score of a tuning has noise of its own; what is shown is the noise of the rounds.
     runs = [entry.mean for entry in booked if isinstance(entry, Repeated)]
@@ -282,7 +401,7 @@ def guarantee(
         total.epsilon,
         delta,
         privacy.neighbours,
-        str(sampler),
+        sampler.said(privacy.unit),
         total.accountant,
         sum(entry.published * count for entry, count in booked.items()),
         privacy.noise if runs else least,
@@ -290,6 +409,17 @@ def guarantee(
         booked_runs=sum(runs),
         **beside,
     )
+
+
+def marks_of(privacy: Privacy, tasks: int, *, seeded: bool) -> tuple[str, ...]:
+    """What must stand beside an ε that is shown while there is no guarantee yet."""
+    large = (f"not private: {_large(privacy, tasks)}",) if privacy.is_large(tasks) else ()
+    return ((SEEDED,) if seeded else ()) + large
+
+
+def _large(privacy: Privacy, tasks: int) -> str:
+    many = privacy.crowd(tasks) * privacy.delta_for(tasks)
+    return f"δ is {many:.3g} / {privacy.unit}s, which can be a whole {privacy.unit}"
 
 
 def differs(neighbours: Neighbours, party: str = "task") -> str:

@@ -44,7 +44,7 @@ from typing import Any
 from tacit import files
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Booked, Release
-from tacit.privacy.sampling import sampler_from_json
+from tacit.privacy.sampling import UNITS, sampler_from_json
 from tacit.privacy.selection import Repeated
 
 CHAIN = ', "chain": "'
@@ -244,7 +244,10 @@ def _release(entry: dict[str, Any]) -> Release:
     except TacitError as error:
         raise LookupError(str(error)) from error  # the line is to be named, too
     noise, replaced = _number(entry["noise_multiplier"]), _number(entry.get("replaced", 2.0))
-    return Release(sampler, noise, replaced)
+    unit = entry.get("unit", "task")
+    if unit not in UNITS:
+        raise ValueError(f"its unit of privacy is {unit!r}")
+    return Release(sampler, noise, replaced, unit)
 
 
 def _number(value: Any) -> float:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 Neighbours = Literal["add-remove", "replace"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-remove", "replace")
 Accountant = Literal["PLD", "RDP"]
+Unit = Literal["task", "person", "row"]
+UNITS: tuple[Unit, ...] = ("task", "person", "row")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,11 @@ class Sampler(ABC):
         return self
 
     @abstractmethod
-    def __str__(self) -> str: ...
+    def said(self, whom: str) -> str:
+        """In words, where those who are drawn are called so."""
+
+    def __str__(self) -> str:
+        return self.said("task")
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self)}
@@ -87,14 +93,34 @@ class Sampler(ABC):
 
 @dataclass(frozen=True)
 class Poisson(Sampler):
-    """Each task takes part with probability `rate`, independently."""
+    """Each task takes part with probability `rate`, independently.
+
+    A person may be at several tasks, `at_most` so many, and is drawn at each by itself; what each
+    task sends of it is bounded by that part of a clip. So a person moves the sum by j/at_most clips
+    where j tasks draw it, and by none with probability (1 − rate)^at_most.
+
+    **What that costs** is at most what one draw with the probability of being drawn anywhere costs,
+    with a whole clip: from that release, N(0) or N(1), anybody could make the true one by drawing j
+    as it is given that it is not zero, multiplying by j/at_most and adding the noise that is then
+    missing. That is post-processing, and the same whether or not the person was there. ∎
+    """
 
     rate: float
+    at_most: int = 1
     name = "poisson"
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise TacitError(f"cohort={self.rate!r}: a rate must be above 0 and at most 1")
+
+    @property
+    def anywhere(self) -> float:
+        """The probability of being drawn at all."""
+        return -math.expm1(self.at_most * math.log1p(-self.rate)) if self.rate < 1 else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        more = {} if self.at_most == 1 else {"at_most": self.at_most}
+        return {"name": self.name, "rate": self.rate, **more}
 
     def draw(self, tasks: int, randomness: Randomness, round: int) -> np.ndarray:
         """Gaps between members are geometric, so the cost grows with the cohort, not the tasks."""
@@ -127,9 +153,11 @@ class Poisson(Sampler):
         import dp_accounting
 
         gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
-        return dp_accounting.PoissonSampledDpEvent(self.rate, gaussian)
+        return dp_accounting.PoissonSampledDpEvent(self.anywhere, gaussian)
 
-    def __str__(self) -> str:
+    def said(self, whom: str) -> str:
+        if whom != "task" and self.rate == 1:
+            return Everyone().said(whom)
         return f"Poisson cohorts q={self.rate:.4g}"
 
 
@@ -183,8 +211,8 @@ class InTurn(Sampler):
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         return Everyone().event(noise_multiplier)
 
-    def __str__(self) -> str:
-        return f"{self.size} of {self.of} tasks in turn"
+    def said(self, whom: str) -> str:
+        return f"{self.size} of {self.of} {whom}s in turn"
 
 
 @lru_cache(maxsize=4)
@@ -212,8 +240,8 @@ class Everyone(Sampler):
 
         return dp_accounting.GaussianDpEvent(noise_multiplier)
 
-    def __str__(self) -> str:
-        return "all tasks in every round"
+    def said(self, whom: str) -> str:
+        return f"all {whom}s in every round"
 
 
 def heaviest(charges: Iterable[tuple[Sampler, float]]) -> list[float]:
@@ -251,8 +279,9 @@ def check_sampling(sampling: str) -> None:
         raise TacitError(f"sampling={sampling!r}: choose one of {', '.join(SAMPLERS)}")
 
 
-def sampler_for(sampling: str, cohort: float | int, tasks: int) -> Sampler:
-    """`cohort` is a rate in (0, 1], or a whole number of tasks (expected, or exact)."""
+def sampler_for(sampling: str, cohort: float | int, tasks: int, at_most: int = 1) -> Sampler:
+    """`cohort` is a rate in (0, 1], or a whole number of tasks (expected, or exact); a person may
+    be at so many tasks."""
     check_sampling(sampling)
     whole = isinstance(cohort, int) and not isinstance(cohort, bool) and cohort > 1
     if not whole and not 0 < cohort <= 1:
@@ -260,7 +289,7 @@ def sampler_for(sampling: str, cohort: float | int, tasks: int) -> Sampler:
     if whole and cohort > tasks:
         raise TacitError(f"cohort={cohort}: there are only {tasks} tasks")
     if sampling == "poisson":
-        return Poisson(cohort / tasks if whole else float(cohort))
+        return Poisson(cohort / tasks if whole else float(cohort), at_most)
     if sampling == "in-turn":
         return InTurn(int(cohort) if whole else max(1, round(cohort * tasks)), tasks)
     if cohort not in (1.0, tasks):

@@ -20,6 +20,11 @@ Steinke, "Hyperparameter Tuning with Rényi Differential Privacy" (2022), Theore
 then the formula above; dp-accounting computes it as `RepeatAndSelectDpEvent` with shape 0. By the
 billboard lemma the personal models of the other tasks cost nothing more (see `channel`). ∎
 
+**Persons.** Where persons are hidden, a personal model is made of all persons of its task, and so
+is every score of it: one person would move the scores of all. So each person says how good the
+*shared* model is on its own rows, which depends on releases and on that person alone; all of the
+above then holds with "person" for "task".
+
 The proof needs that nobody sees K or a losing run. So all runs are made on the machine that sums,
 which is trusted anyway; where tasks are asked to take part round by round, they see every run, and
 the plain sum of all runs is what it costs.
@@ -57,7 +62,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release, merged
-from tacit.privacy.sampling import Accountant, Everyone, Neighbours, Sampler
+from tacit.privacy.sampling import Accountant, Everyone, Neighbours, Sampler, Unit
 from tacit.randomness import Randomness
 
 if TYPE_CHECKING:
@@ -83,6 +88,11 @@ class Repeated:
     def noise_multiplier(self) -> float:
         """The smallest of its releases."""
         return min(release.noise_multiplier for release, _ in self.run)
+
+    @property
+    def unit(self) -> Unit:
+        """All of its releases have the same."""
+        return next(release.unit for release, _ in self.run)
 
     @property
     def published(self) -> int:
@@ -124,21 +134,29 @@ class Repeated:
 
 
 def tuning(
-    sampler: Sampler, noise: float, rounds: int, tasks: int, neighbours: Neighbours, runs: float
+    sampler: Sampler,
+    noise: float,
+    rounds: int,
+    tasks: int,
+    neighbours: Neighbours,
+    runs: float,
+    unit: Unit = "task",
 ) -> tuple[Repeated, Release]:
     """What a tuning books, and the release of a score that is part of it.
 
-    All tasks are asked for their score: at the same cost, sampling them would only add to the
-    noise. The score's own noise follows from that of the rounds, so that one number is calibrated:
-    T rounds cost about T q² / z² at a secret rate q and ⌈T q⌉ / z² in turn, a score costs 1 / z'².
+    All tasks (or persons) are asked for their score: at the same cost, sampling them would only add
+    to the noise. The score's own noise follows from that of the rounds, so that one number is
+    calibrated: T rounds cost about T q² / z² at a secret rate q and ⌈T q⌉ / z² in turn, a score
+    costs 1 / z'².
     """
     if not (runs >= 1 and math.isfinite(runs)):
         raise TacitError(f"expected_runs={runs!r}: a number of at least 1 is needed")
     rate = sampler.expected(tasks) / tasks
     paid = rate**2 * rounds if sampler.secret else math.ceil(rate * rounds)
     odds = math.sqrt((1 - SCORE_SHARE) / SCORE_SHARE)
-    score = Release(Everyone(), noise * odds / math.sqrt(paid))
-    one = Counter([*(Release(sampler.at(round), noise) for round in range(rounds)), score])
+    score = Release(Everyone(), noise * odds / math.sqrt(paid), unit=unit)
+    each = (Release(sampler.at(round), noise, unit=unit) for round in range(rounds))
+    one = Counter([*each, score])
     booked = Repeated(frozenset(one.items()), float(runs))
     booked.accountants(neighbours)
     return booked, score
