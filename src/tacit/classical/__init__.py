@@ -1,9 +1,11 @@
 """Classical multi-task learning of linear models, without privacy.
 
-problem = Problem.of(federation.train, "regression")
-strengths = [strongest(problem, trace_norm) * 0.5**i for i in range(10)]
-choice = cross_validate(trace_norm, problem, strengths)
-Problem.of(federation.test, "regression").predict(choice.fit.w)
+From a federation to predictions:
+
+    problem = Problem.of(federation.train, "regression")
+    strengths = [strongest(problem, trace_norm) * 0.5**i for i in range(10)]
+    choice = cross_validate(trace_norm, problem, strengths)
+    Problem.of(federation.test, "regression").predict(choice.fit.w)
 """
 
 from tacit.classical.path import Choice, Solver, cross_validate, path, strongest

@@ -60,8 +60,9 @@ class Blend:
         """
         last = len(self.place) - 1
         where = torch.where(task <= last, self.place[task.clamp(max=last)], -1)
-        # Whoever only has the shared model keeps it as it is.
-        some = (where >= 0) & (self.weights[where, SHARED] < 1)
+        # Whoever only has the shared model keeps it as it is, within reach.
+        alike = (self.weights[:, SHARED] == 1) & self.range.isinf().all(dim=1)
+        some = (where >= 0) & ~alike[where]
         if not bool(some.any()):
             return out
         found = out.clone()
@@ -182,8 +183,11 @@ class Blend:
 
 
 def within(mean: Tensor, ends: Tensor) -> Tensor:
-    """Numbers within reach of the task's own: one wild row is no reason for a wild guess."""
-    return mean.double().clamp(ends[:, :1], ends[:, 1:])
+    """Numbers within reach of the task's own: one wild row is no reason for a wild guess.
+
+    Nothing sensible (NaN) is said as zero, so that it is judged, and goes away with its weight.
+    """
+    return torch.nan_to_num(mean.double(), nan=0.0).clamp(ends[:, :1], ends[:, 1:])
 
 
 def softened(kind: Kind, said: Tensor, constant: Tensor) -> Tensor:

@@ -52,6 +52,8 @@ class Course:
         self.randomness, self.publishing = channel.randomness, publishing
         self.device = device = model.start.device
         self.names, self.heads = federation.names, federation.heads
+        self.of_persons = channel.of_persons
+        """Whether persons contribute, and not tasks."""
         self.votes = votes = Votes.of(method, federation)
         relation = channel.relation
         self.places = model.start.new_zeros((len(federation), 0))
@@ -161,7 +163,17 @@ class Course:
         board = self.read(Board(*public, stage), place)
         with own_chance(key):
             state, sent = self.method.client(self.model, board, state, batches)
-        if self.per_holder is not None and len(sent) == self.model.size:
+        if self.per_holder is not None:
             # About heads that it does not work on, a task has nothing to say.
-            sent = sent * self.model.spread(sent.new_ones(()), holds)
+            held = self.model.spread(sent.new_ones(()), holds)
+            sent = self.by_parameter(stage, sent, held)
         return state, sent
+
+    def by_parameter(self, stage: str, sent: Tensor, factor: Tensor) -> Tensor:
+        """What was sent, or summed, with its updates of the model times this [size]."""
+        size = self.model.size
+        updates = self.method.updates(stage, self.sizes.get(stage, len(sent)), size)
+        if self.channel.relation is not None:
+            updates *= self.channel.relation.sums
+        head, tail = sent[: updates * size], sent[updates * size :]
+        return torch.cat([(head.reshape(-1, size) * factor).reshape(-1), tail])

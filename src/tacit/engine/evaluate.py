@@ -14,19 +14,37 @@ from tacit.local.chunks import Chunk, chunks, slots_for, widths_of
 from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
 from tacit.local.threads import abreast_for, side_by_side, threads_for
+from tacit.local.together import Together
 
 Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Task numbers -> their personal parameters [k, d] and buffers [k, b]."""
 
 
+def rows_from(models: tuple[Tensor, Tensor], place: Tensor | None = None) -> Personal:
+    """Models that are there already; `place[task]` is a task's own, by default its number."""
+    w, buffers = models
+
+    def personal(tasks: Tensor) -> tuple[Tensor, Tensor]:
+        index = tasks if place is None else place[tasks]
+        return w[index], buffers[index]
+
+    return personal
+
+
 def outputs(
-    model: FlatModel, personal: Personal, rows: Rows, tasks: Tensor, limit: Callable[[int], int]
+    model: FlatModel,
+    personal: Personal,
+    rows: Rows,
+    tasks: Tensor,
+    limit: Callable[[int], int],
+    about: int | None = None,
 ) -> Tensor:
     """Raw outputs for the rows of `tasks`, in the order of `select(rows, tasks)`.
 
-    `limit(width)` models with so many rows each fit into memory.
+    `limit(width)` models with so many rows each fit into memory. Where the number of those who are
+    asked is private, `about` is what everybody knows of it.
     """
-    return _each_row(model, personal, rows, tasks, limit, lambda out, y: out)
+    return _each_row(model, personal, rows, tasks, limit, lambda out, y: out, about)
 
 
 def losses(
@@ -48,14 +66,16 @@ def _each_row(
     tasks: Tensor,
     limit: Callable[[int], int],
     read: Callable[[Tensor, Tensor], Tensor],
+    about: int | None = None,
 ) -> Tensor:
     """`read(outputs, targets)` of every row, computed in the chunks of `local.chunks`.
 
     So what a task's own model says about its rows does not depend on who else is asked.
     """
-    counts, many = rows.count(tasks), len(tasks)
+    counts, many = rows.count(tasks), len(tasks) if about is None else about
     begin = counts.cumsum(0) - counts
     having = counts.nonzero().squeeze(1)
+    predict = _predictor(model, rows.x.device)
 
     def step(chunk: Chunk) -> tuple[Tensor, Tensor]:
         """Where the rows of a chunk go, and what is read off them."""
@@ -64,7 +84,7 @@ def _each_row(
             place = torch.arange(chunk.width, device=counts.device)
             position = torch.minimum(place, counts[chunk.filled].unsqueeze(1) - 1)
             index = rows.offsets[tasks[chunk.filled]].unsqueeze(1) + position
-            out = vmap(model.predict)(*personal(tasks[chunk.filled]), rows.x[index])
+            out = predict(*personal(tasks[chunk.filled]), rows.x[index])
             found = read(out, rows.y[index])[: len(chunk.tasks)]
             inside = place < counts[chunk.tasks].unsqueeze(1)
             target = begin[chunk.tasks].unsqueeze(1) + position[: len(chunk.tasks)]
@@ -82,6 +102,16 @@ def _each_row(
         result.index_copy_(0, target, found)
     assert result is not None
     return result
+
+
+def _predictor(model: FlatModel, device: torch.device) -> Callable[..., Tensor]:
+    """For many models at once. A GPU runs it as one recording: most of these calls are short."""
+    if device.type != "cuda":
+        return vmap(model.predict)
+    together: Together = model.traced.setdefault(
+        "predict", Together(lambda _, own: model.predict(*own))
+    )
+    return lambda *own: together((), own)
 
 
 def rows_of(rows: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:

@@ -154,8 +154,8 @@ class Billboard(Strategy):
         course, votes, board = self.course, self.course.votes, Board(*public, stage)
         if stage in votes.stages:
             return votes.counted(board, mean)
-        if course.per_holder is not None and course.sizes[stage] == course.model.size:
-            mean = (mean.reshape(-1, course.model.size) * course.per_holder).reshape(-1)
+        if course.per_holder is not None:
+            mean = course.by_parameter(stage, mean, course.per_holder)
         own = votes.without(board)
         return course.publishing.step(own, course.method.publish(own, mean)) | votes.kept(board)
 

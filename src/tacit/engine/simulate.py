@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from tacit.data.federation import Federation
 from tacit.engine.attendance import Attendance
 from tacit.engine.course import Course
 from tacit.engine.exchange import AnsweredTasks, Exchange
+from tacit.engine.persons import Persons
 from tacit.engine.rounds import Billboard, Rounds
 from tacit.engine.secure_exchange import SecureExchange
 from tacit.engine.store import Store
@@ -40,7 +43,11 @@ class Simulation:
             self.exchange = _exchange(course, tasks, curator)
         else:
             self.tasks = Tasks(course, federation, store)
-        self.rounds = Rounds(self.exchange or Billboard(course, self.tasks), store)
+        strategy, draw = self.exchange or Billboard(course, self.tasks), None
+        if course.of_persons:
+            everyone = torch.arange(len(federation), device=course.device)
+            strategy, draw = Billboard(course, Persons(self.tasks)), lambda round: everyone
+        self.rounds = Rounds(strategy, store, draw=draw)
         self.run, self.resume = self.rounds.run, self.rounds.resume
         self.personal, self.newcomer = self.tasks.personal, self.tasks.newcomer
         self.measure, self.outputs = self.tasks.measure, self.tasks.outputs

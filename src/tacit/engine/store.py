@@ -67,6 +67,11 @@ class Store:
         self._unsaved: list[Tensor] = []
 
     @property
+    def holds(self) -> tuple[str, ...]:
+        """What a state is made of."""
+        return tuple(self._columns)
+
+    @property
     def journal(self) -> Path:
         """Where the last saved round is."""
         assert self._folder is not None
@@ -195,8 +200,9 @@ def check_unused(folder: Path, first: Path) -> None:
 
 def confirm_ledger(folder: Path) -> Ledger:
     """The ledger of a run's folder, which must be all that its checkpoint was saved with."""
-    ledger = Ledger.at(folder / LEDGER)
+    # In this order: somebody may be at work here, and the ledger is written before the checkpoint.
     notes = saved_notes(folder / CHECKPOINT)
+    ledger = Ledger.at(folder / LEDGER)
     if notes is not None:
         ledger.confirm(notes.get("ledger"), folder / CHECKPOINT / JOURNAL)
     return ledger

@@ -30,10 +30,12 @@ from tacit.local.together import Together
 from tacit.methods.base import Board, State
 from tacit.randomness import scramble
 
-CURVE_TASKS = 1000
-"""The learning curve is drawn from at most so many tasks: looking must not cost more than doing."""
-CHUNK_COSTS = 1 << 17
-"""A chunk costs as much as so many numbers, whatever it holds: every operation takes its time."""
+CURVE_TASKS, CURVE_NUMBERS = 1000, 1 << 27
+"""The learning curve is drawn from at most so many tasks, and so many parameters of them: looking
+must not cost more than doing."""
+CHUNK_COSTS = {"cpu": 1 << 17, "cuda": 1 << 24}
+"""A chunk costs as much as so many numbers, whatever it holds: every operation takes its time. A
+GPU needs a hundred networks at once to be busy."""
 
 
 class Tasks:
@@ -50,7 +52,12 @@ class Tasks:
         self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self._at_most = 1 if course.one_task else None
         solves = self.device.type == "cpu" and not self.method.gradients
-        self._abreast = torch.get_num_threads() if solves else 1
+        self.abreast = torch.get_num_threads() if solves else 1
+
+    @property
+    def learns(self) -> bool:
+        """Whether tasks have models of their own that rounds go on with."""
+        return not self.method.settles and set(self.store.holds) > {"buffers"}
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """Have the cohort train; their states count once the round is settled."""
@@ -76,10 +83,10 @@ class Tasks:
     def look(self) -> dict[str, Any]:
         """One point of the learning curve, on validation rows (training rows if there are none)."""
         part: Part = "validation" if len(self.federation.validation.y) else "train"
-        tasks = None
-        if len(self.federation) > CURVE_TASKS:
-            step = len(self.federation) / CURVE_TASKS
-            tasks = (torch.arange(CURVE_TASKS, device=self.device) * step).long()
+        tasks, few = None, max(1, min(CURVE_TASKS, CURVE_NUMBERS // self.model.size))
+        if len(self.federation) > few:
+            step = len(self.federation) / few
+            tasks = (torch.arange(few, device=self.device) * step).long()
         overall = self.measure(part, tasks).overall
         score = metrics.main_score(self.federation.kind, self.federation.heads)[0]
         return {"loss": overall["loss"], score: overall[score]}
@@ -115,16 +122,16 @@ class Tasks:
                 return chunk, _first(chunk, after), sent
 
         each = self.chunks(cohort, train, 1 if voting else method.rows)
-        yield from side_by_side(step, each, self._abreast)
+        yield from side_by_side(step, each, self.abreast)
 
     def _sound(
         self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
     ) -> tuple[State, Tensor]:
         """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
         values = [*after.values(), *(() if sent is None else (sent,))]
-        # The largest number tells: NaN is larger than all.
-        largest = [value.abs().amax(dim=1) for value in values if value.shape[1]]
-        sound = torch.stack([each.isfinite() for each in largest]).all(dim=0)
+        # The smallest and the largest number tell: a NaN is both.
+        ends = [torch.aminmax(value, dim=1) for value in values if value.shape[1]]
+        sound = torch.stack([end.isfinite() for both in ends for end in both]).all(dim=0)
         if bool(sound.all()):
             return after, values[-1]
         self.diverged[chunk.filled] |= ~sound
@@ -170,7 +177,7 @@ class Tasks:
                 after = settle(public, (before, all_rows(rows, chunk.filled, chunk.width), places))
                 return here.tasks, _first(here, self._sound(here, before, after)[0])
 
-        yield from side_by_side(step, self.chunks(some, rows, None), self._abreast)
+        yield from side_by_side(step, self.chunks(some, rows, None), self.abreast)
 
     def settled_models(self, rows: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What these tasks would predict with, had they had these rows for their own step."""
@@ -204,30 +211,44 @@ class Tasks:
             alone = trained_alone(self.model, rows, tasks, self.chunks(tasks, rows, None))
             self._rescued = (place, *alone)
 
-    def chunks(self, tasks: Tensor, rows: Rows, batch: int | None) -> Iterator[Chunk]:
-        """These tasks in chunks whose shape says nothing about the others (`local.chunks`)."""
+    def chunks(
+        self, tasks: Tensor, rows: Rows, batch: int | None, of: int | None = None
+    ) -> Iterator[Chunk]:
+        """These tasks in chunks whose shape says nothing about the others (`local.chunks`).
+
+        They are drawn `of` so many, by default of all tasks.
+        """
         traced = self.method.gradients > 0
         widths = widths_of(rows.count(tasks), traced=traced) if batch is None else batch
-        return chunks(tasks, widths, lambda width: self.slots(width, ragged=batch is None))
+        ragged = batch is None
+        return chunks(tasks, widths, lambda width: self.slots(width, ragged=ragged, of=of))
 
     def slots(
-        self, width: int, *, ragged: bool, models: int = 1, expected: float | None = None
+        self,
+        width: int,
+        *,
+        ragged: bool,
+        models: int = 1,
+        expected: float | None = None,
+        of: int | None = None,
     ) -> int:
         """How many tasks with so many rows are computed at a time.
 
         `expected` tasks take part (by default as many as the sampler draws), with so many models.
         """
-        if self._at_most is not None:
+        if self._at_most is not None and of is None:  # who asks persons has more than one
             return self._at_most
-        method, of = self.method, len(self.federation)
+        method, of = self.method, len(self.federation) if of is None else of
         expected = self.course.channel.sampler.expected(of) if expected is None else expected
         features = max(1, math.prod(self.federation.input_shape))
         row = features * method.steps + self.course.activations
-        numbers = models * (width * row + method.workspace(width, self.model.size))
-        limit = chunk_bytes(self.device) // (4 * numbers)
+        # Exact methods look at a row of an outcome over time once for each interval.
+        times = self.federation.outputs if self.federation.kind == "survival" else 1
+        numbers = models * (width * row + method.workspace(times * width, self.model.size))
+        limit, costs = chunk_bytes(self.device) // (4 * numbers), CHUNK_COSTS[self.device.type]
         if self.method.channel != "billboard" and limit < SLOTS and self.device.type == "cpu":
             return 1  # see `Together`, `single`: nobody is promised anything
-        return slots_for(expected, of, limit, ragged=ragged, overhead=CHUNK_COSTS // numbers)
+        return slots_for(expected, of, limit, ragged=ragged, overhead=costs // numbers)
 
     def in_flight(self, chunk: Chunk) -> int:
         """How many numbers a local step of this chunk has in work."""
@@ -236,9 +257,7 @@ class Tasks:
 
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""
-        places = self.course.places[tasks]
-        fresh = self.course.newcomers(self.course.public(self.shown), places)
-        w, buffers = self._models(self.store.take(tasks, fresh), places)
+        w, buffers = self._models(self.states(tasks), self.course.places[tasks])
         if self._rescued is None:
             return w, buffers
         place, own_w, own_buffers = self._rescued
@@ -246,12 +265,28 @@ class Tasks:
         alone = (mine >= 0).unsqueeze(1)
         return torch.where(alone, own_w[mine], w), torch.where(alone, own_buffers[mine], buffers)
 
+    def states(self, tasks: Tensor) -> State:
+        """What these tasks keep to themselves, stacked."""
+        places = self.course.places[tasks]
+        return self.store.take(tasks, self.course.newcomers(self.course.public(self.shown), places))
+
     def newcomer(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What the billboard alone gives these tasks: the model of one that never took part."""
         places = self.course.places[tasks]
         fresh = self.course.newcomers(self.course.public(self.shown), places)
         shape = (len(tasks), -1)
         return self._models({name: value.expand(shape) for name, value in fresh.items()}, places)
+
+    def joined(self, tasks: Tensor, batches: Batches) -> tuple[Tensor, Tensor]:
+        """What the billboard gives tasks that never took part and have these rows."""
+        board, read, method = self.shown, self.course.read, self.method
+
+        def join(place: Tensor, rows: Batches) -> tuple[Tensor, Tensor]:
+            seen = read(board, place)
+            state = method.join(self.model, seen, rows)
+            return method.personal(self.model, seen, state), state["buffers"]
+
+        return vmap(join)(self.course.places[tasks], batches)
 
     @property
     def shown(self) -> Board:

@@ -1,21 +1,24 @@
-"""Rounds before a method's own, in which tasks vote for common units of their columns.
+"""Rounds before a method's own, in which tasks (or persons) vote for common units of columns.
 
 They belong to the run and not to the method: any method on the billboard may ask for them
-(`OnBillboard.units`). `local.units` has the votes; what they cost is charged inside the promise.
+(`OnBillboard.units`). `local.units` has the votes of tasks, `local.ranges` those of persons, who
+vote wherever no constants were given; what they cost is charged inside the promise.
 """
 
 from __future__ import annotations
 
 import math
+import types
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from tacit.data.common import in_common_units
+from tacit.data.common import FARTHEST, in_common_units
 from tacit.data.federation import Federation
+from tacit.data.persons import in_found_units
 from tacit.errors import TacitError
-from tacit.local import units
+from tacit.local import ranges, units
 from tacit.local.batches import Batches
 from tacit.methods.base import Board, Method, OnBillboard
 
@@ -37,18 +40,30 @@ class Votes:
     """Nobody votes, because noise would drown the votes; then nobody knows common units."""
     clip: float
     """Votes have length one at most, and are measured in clips as all contributions are."""
+    of_persons: bool = False
+    farthest: float = FARTHEST
+    """Values of features are at most so many units from the centre; a model that bounds nothing
+    sees them as they are."""
 
     @classmethod
     def of(cls, method: Method, federation: Federation) -> Votes:
+        clip = method.clip if isinstance(method, OnBillboard) else 1.0
+        farthest = FARTHEST if math.isfinite(clip) else math.inf
+        clip = clip if math.isfinite(clip) else 1.0
+        if federation.unscaled is not None:
+            return cls(len(federation.unscaled), False, clip, of_persons=True)
         asked = isinstance(method, OnBillboard) and method.units == "common"
         columns = 0 if federation.units is None or not asked else len(federation.units)
         spared = isinstance(method, OnBillboard) and method.units == "none"
-        clip = method.clip if isinstance(method, OnBillboard) else 1.0
-        return cls(columns, spared, clip if math.isfinite(clip) else 1.0)
+        return cls(columns, spared, clip, farthest=farthest)
+
+    @property
+    def _ballot(self) -> types.ModuleType:
+        return ranges if self.of_persons else units
 
     @property
     def stages(self) -> tuple[str, ...]:
-        return units.STAGES if self.columns else ()
+        return self._ballot.STAGES if self.columns else ()
 
     def rounds_after(self, rounds: int) -> int:
         """What is left of these rounds for the method."""
@@ -74,23 +89,26 @@ class Votes:
         return tuple(weight / most for weight in (*(each,) * len(self.stages), *others))
 
     def blank(self, like: Tensor) -> dict[str, Tensor]:
-        return units.blank(self.columns, like) if self.columns else {}
+        return self._ballot.blank(self.columns, like) if self.columns else {}
 
     def known(self, federation: Federation, tasks: Tensor) -> Batches:
         """What a task votes with in the place of rows: the centre and spread of its columns."""
         own = federation.units
+        if self.of_persons:  # `Persons` fills it in
+            x = torch.zeros(len(tasks), 1, self.columns, dtype=torch.float64, device=tasks.device)
+            return Batches(x, x[..., 0], torch.ones_like(x[..., 0]))
         assert own is not None
         x = torch.stack([own.centre[tasks], own.spread[tasks]], dim=2).unsqueeze(1)
         return Batches(x, x[..., 0], torch.ones_like(x[..., 0]))
 
     def cast(self, board: Board, known: Tensor) -> Tensor:
         """What one task sends, from the centre and spread of its columns."""
-        return self.clip * units.votes(board.stage, known, board.tensors)
+        return self.clip * self._ballot.votes(board.stage, known, board.tensors)
 
     def counted(self, board: Board, mean: Tensor) -> dict[str, Tensor]:
         """The next billboard."""
         noise = torch.as_tensor(board.noise).double()
-        found = units.read(board.stage, mean.double() / self.clip, noise, board.tensors)
+        found = self._ballot.read(board.stage, mean.double() / self.clip, noise, board.tensors)
         return board.tensors | found
 
     def without(self, board: Board) -> Board:
@@ -107,15 +125,17 @@ class Votes:
         if not self.spared or federation.units is None:
             return federation
         unknown = torch.full((len(federation.units),), torch.nan)
-        made = in_common_units(federation, unknown, unknown)
+        made = in_common_units(federation, unknown, unknown, self.farthest)
         return replace(made, assumptions=(*federation.assumptions, SPARED))
 
     def applied(self, federation: Federation, board: Board) -> Federation:
         """The rows in the units on the billboard; once is enough."""
+        if self.of_persons and federation.unscaled is not None:
+            return in_found_units(federation, board["centre"], board["spread"])
         if not self.columns or federation.units is None:
             return federation
-        return in_common_units(federation, board["centre"], board["spread"])
+        return in_common_units(federation, board["centre"], board["spread"], self.farthest)
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return units.NAMES if self.columns else ()
+        return self._ballot.NAMES if self.columns else ()

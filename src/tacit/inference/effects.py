@@ -11,6 +11,8 @@ import torch
 from tacit.data.common import RawUnits
 from tacit.families import FAMILIES
 from tacit.inference.summary import mixed_of
+from tacit.local.batches import Batches, all_rows
+from tacit.local.bayes import design
 from tacit.local.mixed import between
 from tacit.privacy import NOT_COVERED
 
@@ -50,9 +52,10 @@ def effects_of(trained: Tasks, task: int) -> Effects:
     effect = state["own"][0].cpu().double().numpy()
     outputs, size = method.outputs, len(board["beta"]) // method.outputs
     own = method.own(size)
-    rows = federation.train.of(task)[0].cpu().double().numpy()
-    x = np.column_stack([rows.reshape(len(rows), -1), np.ones(len(rows))])
-    weight = torch.ones(len(x), 1, 1, dtype=torch.float64)
+    number = torch.tensor([task], device=trained.device)
+    rows = all_rows(federation.train, number, int(federation.train.count(number)))
+    x, _, counts = (side.cpu() for side in design(Batches(*(side[0] for side in rows)), size))
+    x, weight = x.numpy(), torch.ones(len(x), 1, 1, dtype=torch.float64)
     if federation.kind in FAMILIES:
         scores = (
             x @ board["beta"].reshape(outputs, -1).T + x[:, own] @ effect.reshape(outputs, -1).T
@@ -60,7 +63,7 @@ def effects_of(trained: Tasks, task: int) -> Effects:
         weight = FAMILIES[federation.kind].weight(torch.from_numpy(scores))
     z = torch.from_numpy(x[:, own] @ board["root"])
     eye = np.eye(outputs * len(own))
-    left = np.linalg.inv(eye + between(z, weight, z).numpy())
+    left = np.linalg.inv(eye + between(z, counts.reshape(-1, 1, 1) * weight, z).numpy())
     back = RawUnits.of(federation, size, outputs)
     to_raw, names = back.own(own)
     turned = float(board["rest"]) ** 0.5 * to_raw @ np.kron(np.eye(outputs), board["root"])

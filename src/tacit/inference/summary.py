@@ -55,7 +55,8 @@ TARGET = "the target"
 UNKNOWN = 0.25
 """A coefficient is not known where directions without information leave it that variance."""
 LOGISTIC, GUMBEL = math.pi**2 / 3, math.pi**2 / 6
-"""Variances of the latent error of a binary outcome, and of each of several classes."""
+"""Variances of the latent error of a binary outcome, and of each of several classes; the latter is
+also that of the logarithm of a time whose hazard is constant."""
 
 
 @dataclass(frozen=True)
@@ -239,12 +240,12 @@ def summary(run: Run) -> MixedSummary:
         without_unit=lacking,
         tasks=tasks,
         releases=promise.releases or simulation.board.round,
-        label=_label(promise),
+        label=label_of(promise),
         guarantee=str(promise),
     )
 
 
-def _label(promise: Guarantee) -> str:
+def label_of(promise: Guarantee) -> str:
     """Whether what is computed from the releases of this run may be published."""
     if math.isinf(promise.epsilon):
         return OPEN
@@ -257,7 +258,8 @@ def _left(kind: Kind, rest: float, intercept: float, between: float) -> float:
     """Variance inside tasks, where scores have it; that of a count is at its mean over tasks."""
     if kind == "count":
         return math.log1p(math.exp(-intercept - between / 2))
-    return {"regression": rest, "binary": LOGISTIC, "multiclass": GUMBEL}[kind]
+    known = {"regression": rest, "binary": LOGISTIC, "multiclass": GUMBEL, "survival": GUMBEL}
+    return known[kind]
 
 
 def _deviations(
@@ -403,6 +405,11 @@ def _told_spreads(board: dict[str, np.ndarray], columns: int) -> np.ndarray:
 
 
 def mixed_of(trained: Tasks) -> Mixed:
+    if isinstance(trained.method, Mixed) and not trained.method.summed_up:
+        raise TacitError(
+            "there is no summary where persons are hidden: how much tasks differ is not released, "
+            "and errors of coefficients would need it"
+        )
     if not isinstance(trained.method, Mixed):
         name = trained.method.called
         raise TacitError(f"{name} has no summary: only mixed models (method 'mixed') have one")

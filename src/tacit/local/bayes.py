@@ -10,6 +10,8 @@ prior variance of a row's score); so a grid of t suits data of any scale.
 
 The noise variance σ² is integrated out. Written for one task (`torch.func.vmap` lifts it), without
 branches on data, in double precision: a ratio of 10³ leaves single precision no digits for quad.
+Systems that have no solution are solved by numbers that are not finite (`solve_ex`), and never by
+an error: that would end everybody's run, and so tell of a single task's rows.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tacit.data.federation import Kind
+from tacit.errors import TacitError
 from tacit.families import FAMILIES, Family
 from tacit.local.batches import Batches
 
@@ -39,9 +42,39 @@ def design(
     """
     x, y, weight = batches.x[0], batches.y[0], batches.weight[0]
     counts, x = (weight > 0).to(dtype), x.reshape(x.shape[0], -1)
+    if y.ndim == 2:
+        return _by_interval(x, y, counts, size)
     if size > x.shape[1]:
         x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
     return x * counts.unsqueeze(1), y.to(dtype) * counts, counts
+
+
+def _by_interval(x: Tensor, y: Tensor, counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of an outcome over time, once for each interval: [n · intervals, size].
+
+    The features, then an indicator of each interval but the first, then the intercept. An interval
+    counts as much as was lived through of it, and its target is a rate: the event over that part.
+    """
+    intervals = y.shape[1]
+    if size != x.shape[1] + intervals:
+        raise TacitError(
+            "exact methods need hazards that are proportional: use model='linear', or another "
+            "method, like pmtl"
+        )
+    lived = torch.where(y.isnan(), 0.0, y.abs()).to(counts) * counts.unsqueeze(1)
+    rate = torch.where(y < 0, 1 / torch.where(lived > 0, lived, 1.0), 0.0)
+    steps = torch.eye(intervals).to(lived).roll(-1, dims=1)
+    steps[:, -1] = 1.0
+    there = (lived > 0).to(lived)
+    each = torch.cat(
+        [
+            x.to(lived).unsqueeze(1).expand(-1, intervals, -1),
+            steps.expand(len(x), -1, -1),
+        ],
+        dim=2,
+    )
+    each = (each * there.unsqueeze(2)).flatten(0, 1)
+    return each, (rate * there).flatten(), lived.flatten()
 
 
 def posterior(
@@ -56,10 +89,10 @@ def posterior(
     `root` is R [d, d]; None stands for the identity.
     """
     x, y, counts = rows
-    x = x * counts.unsqueeze(1)
+    x = x * (counts > 0).unsqueeze(1)
     z = x if root is None else x @ root
     number = counts.sum().clamp(min=1.0)
-    scale = (z * z).sum() / number
+    scale = (counts.unsqueeze(1) * z * z).sum() / number
     ratio = 10.0 ** strengths.to(z.dtype) / scale.clamp(min=1e-30)
     if kind == "regression":
         u, evidence = _squared(z, x @ mean, y * counts, counts, ratio)
@@ -94,7 +127,9 @@ def solve_each(
 ) -> tuple[Tensor, Tensor]:
     """Like `solve` with each of these R [s, d, k], for all that has no σ²: [s, ..] and [s]."""
     x, _, counts = rows
-    outputs, x, found = len(mean) // x.shape[1], x * counts.unsqueeze(1), []
+    if roots.shape[2] > roots.shape[1]:  # only RRᵀ matters, which has a root of d columns, too
+        roots = torch.linalg.qr(roots.mT, mode="r")[1].mT
+    outputs, x, found = len(mean) // x.shape[1], x * (counts > 0).unsqueeze(1), []
     scores, y = _coded(kind, rows, mean)
     for some in roots.split(max(1, AT_ONCE // (outputs**2 * x.numel()))):
         z, ratio = x @ some, torch.ones(len(some)).to(x)
@@ -108,7 +143,7 @@ def _coded(kind: Kind, rows: tuple[Tensor, Tensor, Tensor], mean: Tensor) -> tup
     """Scores [n, outputs] that the mean gives, and targets of the same shape."""
     x, y, counts = rows
     each = mean.reshape(-1, x.shape[1])
-    there = counts.unsqueeze(1)
+    there = (counts > 0).unsqueeze(1)
     return there * (x @ each.T), there * FAMILIES[kind].coded(y, len(each))
 
 
@@ -183,7 +218,6 @@ def _by_newton(
     shape = offset.shape[1], z.shape[-1]
     size = shape[0] * shape[1]
     eye, columns = torch.eye(size, dtype=z.dtype, device=z.device), z.mT.contiguous()
-    each, each_column = (side if side.ndim == 2 else side[:, None, None] for side in (z, columns))
     lengths = torch.tensor(STEP_LENGTHS, dtype=z.dtype, device=z.device)
 
     def objective(u: Tensor, scores: Tensor) -> Tensor:
@@ -191,15 +225,23 @@ def _by_newton(
         return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
     def curvature(scores: Tensor) -> Tensor:
-        weight = (family.weight(scores) * counts.reshape(-1, 1, 1)).movedim(1, -1)
-        found = (weight.unsqueeze(3) * each_column) @ each  # [s, outputs, outputs, d, d]
-        return found.movedim(3, 2).reshape(-1, size, size) + eye / ratio[:, None, None]
+        if shape[0] == 1:
+            weight = family.weight(scores)[..., 0] * counts.unsqueeze(1)
+            return columns @ (weight * z) + eye / ratio[:, None, None]
+        # The weight of several scores is diag μ − μμᵀ, so all but its blocks is one product.
+        mean = family.mean(scores)
+        each = (mean.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
+        counted = (each * counts.unsqueeze(1)).mT
+        found = eye / ratio[:, None, None] - counted @ each
+        blocks = (counted @ z).unflatten(-2, shape).movedim(-3, -1)
+        found.unflatten(-1, shape).unflatten(-3, shape).diagonal(dim1=-4, dim2=-2).add_(blocks)
+        return found
 
     u, scores = z.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
     for _ in range(NEWTON_STEPS):
         errors = counts.unsqueeze(1) * (family.mean(scores) - y)
         slope = (errors.mT @ z).flatten(1) + u / ratio[:, None]
-        step = torch.linalg.solve(curvature(scores), slope[..., None])[..., 0]
+        step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
         along = (step.unflatten(-1, shape) @ columns).mT  # scores are linear in the length
         tried = u - lengths[:, None, None] * step, scores - lengths[:, None, None, None] * along
         taken = lengths[objective(*tried).argmin(dim=0)]

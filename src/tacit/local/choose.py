@@ -1,10 +1,14 @@
-"""Which of several models a task keeps, by rows that they were not trained on.
+"""Which of several models a task keeps, by rows that they were not trained on, or how much of each.
 
 The lowest mean loss among many candidates flatters itself: with a dozen rows some candidate is
 always lucky. So the whole act of choosing is rehearsed: rows are drawn with replacement, the best
 candidate and the best *safe* candidate are chosen on the drawn rows and compared, row by row, on
 the rows left out. Only where choosing freely wins clearly more often than it loses does the task
 choose freely; otherwise it keeps the safe one. One row alone can tell nothing.
+
+Models that began at the same place and went different ways can be averaged instead (Mitchell
+Wortsman et al. "Model soups." ICML 2022): `likely` says by which weights. An average of many is
+lucky less often than the best of many.
 """
 
 from __future__ import annotations
@@ -19,6 +23,25 @@ MARGIN = 0.2
 """Wins minus losses, as a share of all comparisons, from which choosing freely is trusted."""
 
 
+NEGLIGIBLE = 0.01
+"""Weights are multiples of it, so smaller ones are dropped."""
+
+
+def likely(losses: Tensor, offsets: Tensor, *, squared: bool) -> Tensor:
+    """How likely each candidate is for each task [candidates, k], by what it lost on all rows.
+
+    Log losses add up to the logarithm of what a candidate foresaw. Squared errors do so over twice
+    their variance, which is that of the best candidate.
+    """
+    total = _per_task(_finite(losses), offsets)
+    if squared:
+        many = (offsets[1:] - offsets[:-1]).clamp(min=1)
+        total = total / (2 * total.amin(dim=0) / many).clamp(min=1e-300)
+    # Whole hundredths: the last bits of a loss may hang on who else is in a chunk.
+    parts = (torch.softmax(-total, dim=0) / NEGLIGIBLE).round()
+    return parts / parts.sum(dim=0)
+
+
 def choose(
     losses: Tensor, offsets: Tensor, safe: Tensor, keys: Tensor, least_rows: int = 2
 ) -> Tensor:
@@ -31,7 +54,7 @@ def choose(
     """
     counts = offsets[1:] - offsets[:-1]
     rank = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    losses = torch.nan_to_num(losses.double(), nan=1e12, posinf=1e12, neginf=1e12).clamp(max=1e12)
+    losses = _finite(losses)
     total = _per_task(losses, offsets)
     best, fallback = total.argmin(dim=0), _best_safe(total, safe)
     row = torch.arange(len(rank), device=rank.device) - offsets[:-1][rank]
@@ -50,6 +73,10 @@ def choose(
         tries += valid
     trusted = (wins > MARGIN * tries) & (counts >= least_rows)
     return torch.where(trusted | ~safe.any(dim=0), best, fallback)
+
+
+def _finite(losses: Tensor) -> Tensor:
+    return torch.nan_to_num(losses.double(), nan=1e12, posinf=1e12, neginf=1e12).clamp(max=1e12)
 
 
 def _best_safe(total: Tensor, safe: Tensor) -> Tensor:

@@ -18,9 +18,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from tacit.local import fused
 from tacit.local.dropout import dropped, is_dropout
+from tacit.local.fused import with_more_tasks
 from tacit.local.normalisation import BatchNorm
 
 Pair = tuple[int, int]
@@ -131,20 +134,6 @@ def _gradients(
     return to_images, to_weight, pixels.sum(dim=1)
 
 
-def _with_more_tasks(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    """A vmap rule for functions whose task axis leads: what is mapped over are further tasks."""
-
-    def merged(argument: Any, dim: int | None) -> Any:
-        if not isinstance(argument, Tensor):
-            return argument
-        if dim is None:
-            return argument.expand(info.batch_size, *argument.shape).flatten(0, 1)
-        return argument.movedim(dim, 0).flatten(0, 1)
-
-    outputs = function(*map(merged, arguments, in_dims))
-    return tuple(out.unflatten(0, (info.batch_size, -1)) for out in outputs), (0,) * len(outputs)
-
-
 # An operator rather than a second autograd.Function: under vmap(grad(...)) it costs far less
 # to call, which is what limits small chunks of tasks and any accelerator.
 torch.library.define(
@@ -155,7 +144,7 @@ torch.library.define(
 torch.library.impl("tacit::convolution_gradients", "CompositeExplicitAutograd", _gradients)
 torch.library.register_vmap(
     "tacit::convolution_gradients",
-    lambda *given: _with_more_tasks(torch.ops.tacit.convolution_gradients, *given),
+    lambda *given: with_more_tasks(torch.ops.tacit.convolution_gradients, *given),
 )
 
 
@@ -198,7 +187,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _with_more_tasks(_Convolution.apply, info, in_dims, *arguments)
+        return with_more_tasks(_Convolution.apply, info, in_dims, *arguments)
 
 
 def _pair(value: int | Sequence[int]) -> Pair:
@@ -230,6 +219,50 @@ def _is_usual(
     return lengths <= {1, 2} and min(*_pair(stride), *_pair(dilation)) > 0 <= min(_pair(padding))
 
 
+def _padded(input: Tensor, padding: Any, span: Pair) -> Tensor:
+    pixels, pads = input.permute(0, 2, 3, 1), _pads(padding, span)
+    return (functional.pad(pixels, (0, 0, *pads)) if any(pads) else pixels).permute(0, 3, 1, 2)
+
+
+def _fused(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    pool: bool = False,
+) -> Tensor | None:
+    """The convolution, with `pool` max_pool2d(relu(…), 2) of it, where one kernel can do it."""
+    if not input.is_cuda or not _is_usual(input, weight, bias, stride, padding, dilation, groups):
+        return None
+    kernel = (weight.shape[2], weight.shape[3])
+    if (*_pair(stride), *_pair(dilation)) != (1, 1, 1, 1) or kernel == (1, 1):
+        return None
+    images = _padded(input, padding, kernel)
+    of = fused.ConvolutionSizes._make((*images.shape, *kernel, len(weight)))
+    if min(of.output) < 1 or (pool and any(side % 2 for side in of.output)):
+        return None
+    return (
+        fused.convolution(images, weight, bias, of, pool=pool) if fused.fits(images, of) else None
+    )
+
+
+def _halves_sides(
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> bool:
+    """Whether pooling with these arguments is that of windows of two by two, side by side."""
+    plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not return_indices
+    return plain and _pair(kernel_size) == _pair(stride or kernel_size) == (2, 2)
+
+
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -240,16 +273,17 @@ def conv2d(
     groups: int = 1,
 ) -> Tensor:
     """`torch.conv2d` as matrix products where they can do it, else `torch.conv2d` itself."""
+    found = _fused(input, weight, bias, stride, padding, dilation, groups)
+    if found is not None:
+        return found
     if not _is_usual(input, weight, bias, stride, padding, dilation, groups):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     (down, across), spacing, kernel = _pair(stride), _pair(dilation), tuple(weight.shape[2:])
     if input.shape[1] >= _WIDE and kernel != (1, 1) and input.device.type == "cpu":
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     span = ((kernel[0] - 1) * spacing[0] + 1, (kernel[1] - 1) * spacing[1] + 1)
-    pixels, pads = input.permute(0, 2, 3, 1), _pads(padding, span)
-    if any(pads):
-        pixels = functional.pad(pixels, (0, 0, *pads))
-    images = pixels.permute(0, 3, 1, 2)
+    images = _padded(input, padding, span)
+    pixels = images.permute(0, 2, 3, 1)
     if images.shape[2] < span[0] or images.shape[3] < span[1]:
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     if kernel == (1, 1):
@@ -280,16 +314,19 @@ def mapped() -> bool:
 class task_layers(TorchFunctionMode):
     """Layers as they run for a task: dropout with its own masks, every `batch_norm` that of
     `tacit.local.normalisation`, in which only rows with a weight count, and, where many tasks are
-    mapped, every `conv2d` (also that of a `torch.nn.Conv2d`) the one above.
+    mapped, every `conv2d` (also that of a `torch.nn.Conv2d`) the one above, and attention the plain
+    one.
 
     And `max_pool2d(relu(x))` becomes `relu(max_pool2d(x))`: the same numbers and gradients (the
-    largest of a window decides either way), with the activation on a fraction of the pixels. The
-    first `relu` is computed all the same; in a traced function nothing uses it and it is left out.
+    largest of a window decides either way), with the activation on a fraction of the pixels. On a
+    GPU the convolution before it is part of the same kernel (`local.fused`). What came before is
+    computed all the same; in a traced function nothing uses it and it is left out.
     """
 
     def __init__(self, rows: Tensor | None = None) -> None:
         super().__init__()
         self._mapped, self._rows = mapped(), rows
+        self._convolved: tuple[Any, Any, Any] = (None, None, None)
         self._activated: tuple[Any, Any] = (None, None)
 
     def __torch_function__(
@@ -302,14 +339,24 @@ class task_layers(TorchFunctionMode):
             return BatchNorm(self._rows)(*args, **options)
         if not self._mapped:
             return func(*args, **options)
+        if func is functional.scaled_dot_product_attention:
+            with sdpa_kernel(SDPBackend.MATH):  # of all ways the one that can be mapped
+                return func(*args, **options)
         if func is torch.conv2d:
-            return conv2d(*args, **options)
+            result = conv2d(*args, **options)
+            self._convolved = (result, args, options)
+            return result
         if (
             func is functional.max_pool2d
             and args
             and args[0] is self._activated[1]
             and not options.get("return_indices")
         ):
+            convolved, given, named = self._convolved
+            if self._activated[0] is convolved and _halves_sides(*args[1:], **options):
+                found = _fused(*given, **named, pool=True)
+                if found is not None:
+                    return found
             return torch.relu(func(self._activated[0], *args[1:], **options))
         result = func(*args, **options)
         if func in _RELUS and len(args) == 1 and not options.get("inplace"):

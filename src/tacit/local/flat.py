@@ -12,6 +12,7 @@ a contribution.
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from torch.func import functional_call, vmap
 
 from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.errors import TacitError
+from tacit.local.bags import words_of
 from tacit.local.convolution import task_layers
 from tacit.local.dropout import own_chance
 from tacit.local.losses import weighted_loss
@@ -59,6 +61,8 @@ class FlatModel:
         """Whether `start` was fitted on public rows."""
         self.traced: dict[Any, Any] = {}
         """Traced functions of this model, so that several runs with it trace them once."""
+        self.words = words_of(module)
+        """How many words it knows, where it is linear in bags of them."""
         self._training = copy.deepcopy(module).train()
         self._predicting = copy.deepcopy(module).eval()
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -70,6 +74,27 @@ class FlatModel:
     @property
     def size(self) -> int:
         return self.start.numel()
+
+    @property
+    def frozen(self) -> str | None:
+        """A digest of the parameters that are not learned; None where all are."""
+        still = [(n, p) for n, p in self._predicting.named_parameters() if not p.requires_grad]
+        if not still:
+            return None
+        digest = hashlib.sha256()
+        for name, value in still:
+            digest.update(f"{name} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().double().contiguous().numpy().data)
+        return digest.hexdigest()[:16]
+
+    @property
+    def training(self) -> nn.Module:
+        """The module as it trains, with the parameters that it came with."""
+        return self._training
+
+    def split(self, w: Tensor) -> list[Tensor]:
+        """The parameters in a flat vector, in their order and shapes."""
+        return list(_unflatten(self._parameters, w).values())
 
     @property
     def layers(self) -> list[tuple[str, int]]:

@@ -58,6 +58,17 @@ def segmentation(output: Tensor, y: Tensor) -> Tensor:
     return torch.where(known, each.flatten(1), 0.0).sum(dim=1) / known.sum(dim=1).clamp(min=1)
 
 
+def survival(output: Tensor, y: Tensor) -> Tensor:
+    """Of hazards that are constant inside intervals: a count for each, over the part lived through.
+
+    See `data.survival` for the cells.
+    """
+    known = ~y.isnan()
+    lived = torch.where(known, y.abs(), 1.0)
+    each = lived * count(output, (y < 0) / lived)
+    return torch.where(known, each, 0.0).sum(dim=1)
+
+
 ROW_LOSSES: dict[Kind, Callable[[Tensor, Tensor], Tensor]] = {
     "regression": squared,
     "count": count,
@@ -65,6 +76,7 @@ ROW_LOSSES: dict[Kind, Callable[[Tensor, Tensor], Tensor]] = {
     "multiclass": cross_entropy,
     "multilabel": multilabel,
     "segmentation": segmentation,
+    "survival": survival,
 }
 
 

@@ -107,7 +107,7 @@ def said(
         effects = own_effects(kind, rows, own, beta, root, rest, limit=limit)
         return Said(information(gram, own, root), score(rows, own, beta, root), *told, effects)
     each = beta.reshape(-1, x.shape[1])
-    coded = FAMILIES[kind].coded(y, len(each)) * counts.unsqueeze(1)
+    coded = FAMILIES[kind].coded(y, len(each)) * (counts > 0).unsqueeze(1)
     found = _integrated(FAMILIES[kind], x, coded, counts, x[:, own] @ root, x @ each.T)
     return found._replace(own=(found.own.reshape(-1, len(own)) @ root.T).reshape(-1))
 
@@ -155,13 +155,13 @@ def information(gram: Tensor, own: list[int], root: Tensor) -> Tensor:
 def _crossed(gram: Tensor, own: list[int], root: Tensor) -> tuple[Tensor, Tensor]:
     """ZᵀX and (I + ZᵀZ)⁻¹."""
     cross = root.T @ gram[own]
-    return cross, torch.linalg.inv(torch.eye(len(own)).to(cross) + cross[:, own] @ root)
+    return cross, torch.linalg.inv_ex(torch.eye(len(own)).to(cross) + cross[:, own] @ root)[0]
 
 
 def _whitened(error: Tensor, z: Tensor) -> Tensor:
     """V⁻¹e."""
     eye = torch.eye(z.shape[1]).to(z)
-    return error - z @ (torch.linalg.inv(eye + z.T @ z) @ (z.T @ error))
+    return error - z @ (torch.linalg.inv_ex(eye + z.T @ z)[0] @ (z.T @ error))
 
 
 def variances(
@@ -267,7 +267,7 @@ def _mode(task: _Task) -> tuple[Tensor, Tensor]:
     v = task.z.new_zeros(task.fixed.shape[1] * task.z.shape[1])
     lengths = torch.tensor(STEP_LENGTHS).to(v)
     for _ in range(NEWTON_STEPS):
-        step = torch.linalg.solve(task.curve(v), task.slope(v))
+        step = torch.linalg.solve_ex(task.curve(v), task.slope(v))[0]
         best = task.value(v + lengths.unsqueeze(1) * step).argmax()
         v = v + lengths[best] * step
     return v, task.curve(v)
@@ -294,7 +294,7 @@ def _laplace_slopes(
         z = task.z + task.z @ torch.einsum("i,iab->ab", stretched, shapes) / 2
         moved = replace(task, fixed=fixed, z=z)
         # The mode moves along; a Newton step from where it was has the right derivative.
-        v = mode + torch.linalg.solve(curve, moved.slope(mode))
+        v = mode + torch.linalg.solve_ex(curve, moved.slope(mode))[0]
         factor = torch.linalg.cholesky_ex(moved.curve(v))[0]
         return moved.value(v) - factor.diagonal().log().sum()
 

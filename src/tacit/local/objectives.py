@@ -100,9 +100,10 @@ def symmetrised_kl(kind: Kind, now: Tensor, before: Tensor, weight: Tensor) -> T
         "multilabel": torch.sigmoid,
         "multiclass": lambda raw: raw.softmax(dim=1),
         "segmentation": torch.sigmoid,  # each class of a pixel as a yes or no of its own
+        "survival": expected_count,
     }[kind]
     each = (means(now) - means(before)) * (now - before)
-    if kind in ("multilabel", "segmentation"):
+    if kind in ("multilabel", "segmentation", "survival"):
         each = each.flatten(1).mean(dim=1)
     elif kind == "multiclass":
         each = each.sum(dim=1)

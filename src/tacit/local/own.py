@@ -26,12 +26,23 @@ STRENGTHS = {True: (3.0, 4.0, 9), False: (0.0, 2.0, 5)}
 points. Numbers (true) can be predicted almost without error, so their range is wide."""
 
 
+def half_cauchy(strengths: Tensor) -> Tensor:
+    """Logarithm of how likely strengths are before any row is seen.
+
+    Their roots are half-Cauchy (Andrew Gelman. "Prior distributions for variance parameters in
+    hierarchical models." Bayesian Analysis, 2006): columns may tell nothing, and a dozen rows
+    cannot say so by themselves; very strong ones are rare but not impossible.
+    """
+    root = 10.0 ** (strengths / 2)
+    return torch.log(root / (1 + root * root))
+
+
 def mean_of(kind: Kind, out: Tensor) -> Tensor:
     """What raw outputs [rows, k] (or [rows]) expect: [rows, outputs]."""
     out = out.unsqueeze(-1) if out.ndim == 1 else out
     if kind == "regression":
         return out
-    if kind == "count":
+    if kind in ("count", "survival"):
         return expected_count(out)
     return (out.sigmoid() if out.shape[-1] == 1 else out.softmax(dim=-1)).clamp(SURE, 1 - SURE)
 
@@ -40,7 +51,7 @@ def raw_of(kind: Kind, mean: Tensor) -> Tensor:
     """The raw outputs that expect this."""
     if kind == "regression":
         return mean
-    if kind == "count":
+    if kind in ("count", "survival"):
         return mean.clamp(min=SURE).log()
     mean = mean.clamp(SURE, 1 - SURE)
     return mean.logit() if mean.shape[-1] == 1 else mean.log()
@@ -54,7 +65,16 @@ def coded(kind: Kind, y: Tensor, outputs: int) -> Tensor:
 
 
 def constants(kind: Kind, rows: Rows, outputs: int) -> Tensor:
-    """Each task's own mean [k, outputs]; classes that it never saw stay possible."""
+    """Each task's own mean [k, outputs]; classes that it never saw stay possible.
+
+    Of an outcome over time its own hazards, as if one more interval had been lived through each
+    time at the hazard of all.
+    """
+    if kind == "survival":
+        lived, events = rows.y.nan_to_num().abs(), (rows.y < 0)
+        lived, events = (per_task(side.T.double(), rows.offsets).T for side in (lived, events))
+        usual = (events.sum(1, keepdim=True) + HALF) / (lived.sum(1, keepdim=True) + 1)
+        return (events + usual) / (lived + 1)
     sums = per_task(coded(kind, rows.y, outputs).T.double(), rows.offsets).T
     counts = rows.counts.unsqueeze(1).double()
     if kind == "regression":
@@ -88,17 +108,20 @@ def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
     rows = (x - middle) / scale * counts.unsqueeze(1), (y - level) / reach * counts, counts
     centre, far, points = STRENGTHS[kind == "regression"]
     strengths = grid(centre, far / 2, points).to(x)
-    zero = x.new_zeros(width)
+    believed, zero = half_cauchy(strengths), x.new_zeros(width)
+
+    def likely(kind: Kind, y: Tensor, classes: int) -> Tensor:
+        told = posterior(kind, (rows[0], y, counts), zero.repeat(classes), None, strengths)
+        return average(told[0], told[1] + believed)
+
     if kind == "multiclass" and outputs * width > MOST_TOGETHER:
 
         def against_the_rest(label: Tensor) -> Tensor:
-            is_it = (rows[1] == label).to(x.dtype) * counts
-            return average(*posterior("binary", (rows[0], is_it, counts), zero, None, strengths))
+            return likely("binary", (rows[1] == label).to(x.dtype) * counts, 1)
 
         found = vmap(against_the_rest)(torch.arange(outputs, device=x.device))
     else:
-        found = average(*posterior(kind, rows, zero.repeat(outputs), None, strengths))
-        found = found.reshape(outputs, width)
+        found = likely(kind, rows[1], outputs).reshape(outputs, width)
     w = reach * found / scale
     inner = torch.where(last, 0.0, middle)
     bias = w[:, -1] - w @ inner + level

@@ -16,6 +16,11 @@ WARM = 2
 """Calls before recording: what is called once or twice is not worth it."""
 
 
+LARGEST = 1 << 30
+"""Bytes of arguments: more than that keeps a GPU busy for so long that launches do not count, and a
+recording would hold all of it a second time."""
+
+
 class Replay:
     """Calls `graph`, recorded from the third call on; arguments must keep shapes and strides."""
 
@@ -39,6 +44,9 @@ class Replay:
         return [value.clone() for value in outputs]
 
     def _try_to_record(self, arguments: tuple[Tensor, ...]) -> None:
+        if sum(value.numel() * value.element_size() for value in arguments) > LARGEST:
+            self._recordable, self.refused = False, "the arguments are too large"
+            return
         try:
             inputs = [_like(value) for value in arguments]
             _fill(inputs, arguments)

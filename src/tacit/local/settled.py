@@ -42,7 +42,7 @@ def settled(
     """
     x, _, counts = rows = _without_outliers(kind, rows, beta, rest)
     # A column whose unit is too small must not look like one with large slopes.
-    squares = (x * x).sum(0) / counts.sum().clamp(min=1.0)
+    squares = (counts.unsqueeze(1) * x * x).sum(0) / counts.sum().clamp(min=1.0)
     each = 1 / (1 + squares)
     spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
     slopes, chances = zip(*OWN_SLOPES, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tacit.local.bags import applies, bag_steps
 from tacit.local.batches import Batches
 from tacit.local.flat import FlatModel
 
@@ -20,6 +21,10 @@ def sgd(
     towards: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
+    if model.steepest is None and applies(model.words, model.kind, batches, lr, pull):
+        assert isinstance(lr, float) and isinstance(pull, (int, float)) and model.words is not None
+        how = (model.words, model.kind)
+        return bag_steps(w, w if towards is None else towards, batches, lr, pull, how), buffers
     for x, y, weight in batches.steps():
         slope, buffers = model.gradient(w, buffers, x, y, weight)
         if towards is not None and (isinstance(pull, Tensor) or pull):

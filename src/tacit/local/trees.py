@@ -12,6 +12,7 @@ What a task draws derives from its own key alone, so its trees do not depend on 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -56,18 +57,30 @@ class Forests:
     def __len__(self) -> int:
         return len(self.roots) // max(self.trees, 1)
 
-    def each(self, x: Tensor, task: Tensor) -> Tensor:
-        """What every tree of a row's own task says about it: [rows, trees, outputs]."""
+    @property
+    def depth(self) -> int:
+        """Steps from a root to the furthest leaf."""
+        steps, node = 0, self.roots
+        while len(node := node[self.column[node] >= 0]):
+            steps, node = steps + 1, torch.cat([self.child[node], self.child[node] + 1])
+        return steps
+
+    def each(self, x: Tensor, task: Tensor, steps: int | None = None) -> Tensor:
+        """What every tree of a row's own task says about it: [rows, trees, outputs].
+
+        Rows go down until all are at a leaf or, if given, for so many `steps`, whatever they hold.
+        """
         offset = torch.arange(self.trees, device=x.device)
         node = self.roots[task.unsqueeze(1) * self.trees + offset]
-        while True:
+        for _ in itertools.count() if steps is None else range(steps):
             column = self.column[node]
             inner = column >= 0
-            if not bool(inner.any()):
-                return self.value[node]
+            if steps is None and not bool(inner.any()):
+                break
             seen = x.gather(1, column.clamp(min=0))
             below = self.child[node] + (seen > self.cut[node]).long()
             node = torch.where(inner, below, node)
+        return self.value[node]
 
     def __call__(self, x: Tensor, task: Tensor) -> Tensor:
         """The mean over each task's trees: [rows, outputs]; `task` is the place of each row's."""
@@ -82,6 +95,7 @@ class Forests:
 
     def of(self, tasks: Tensor) -> Forests:
         """Those of some tasks, without the nodes of the others."""
+        tasks = tasks.to(self.roots.device)  # trees grow on the CPU
         offset = torch.arange(self.trees, device=tasks.device)
         wanted = (tasks.unsqueeze(1) * self.trees + offset).flatten()
         ends = torch.cat([self.roots[1:], self.roots.new_tensor([len(self.column)])])

@@ -14,10 +14,9 @@ other. So the lengths of the means tell how far tasks are apart (they are the ch
 function of the numbers), and the angles tell the middle: from the longest circle, roughly, to the
 shortest on which points lie together, finely.
 
-A column that is constant inside every task has its spread between tasks alone. Units are those that
-people would choose: spreads are 1, 2 or 5 times a power of ten, centres are whole halves of them.
-So noise rarely shows in them. It hardly matters in which units a column came: in cents, or as years
-since 1900, only the longest circles are turned.
+A column that is constant inside every task has its spread between tasks alone. It hardly matters in
+which units a column came. In cents, or as years since 1900, points are turned and the noise is not:
+units then differ by about as much as they do with other noise.
 
 Where points do not rise out of the noise, there is no common unit (NaN), and every task keeps its
 own. All that a task tells has length one at most.
@@ -33,7 +32,7 @@ from torch import Tensor
 
 STAGES = ("units", "places")
 NAMES = ("reach", "step", "centre", "spread", "deviation")
-"""What is public about units; the deviation is the spread before it is rounded."""
+"""What is public about units; the unit is the spread, which is larger than the deviation."""
 SMALLEST, LARGEST = -8, 10
 """Decimal logarithms of spreads and centres that can be told apart."""
 POWERS = (1.0, 6.0, 36.0)
@@ -49,7 +48,6 @@ FINENESS = 5
 TOGETHER, SURE = {"units": 0.4, "places": 0.6}, 4.0
 """Points lie together where their mean is so long, and so many standard deviations of the noise."""
 MIDDLE = (SMALLEST + LARGEST) / 2
-HUMAN = (1.0, 2.0, 5.0)
 RATHER_UP = 1.15
 """Units are chosen rather too large: what is far out costs more than noise does."""
 
@@ -137,7 +135,7 @@ def _read_units(told: Tensor, noise: Tensor) -> dict[str, Tensor]:
     spread = torch.where(constant, 0.0, size[:, 0])
     # What is constant inside tasks has no spread yet: circles begin far below its size.
     finest = reach / (FIRST * math.prod(LONGER) ** (FINENESS / len(LONGER)))
-    step = _round(torch.where(constant, finest, spread))
+    step = torch.where(constant, finest, spread)
     found = {"reach": reach, "step": step, "spread": spread, "deviation": spread.clone()}
     return found | {"centre": torch.zeros_like(reach)}
 
@@ -151,9 +149,8 @@ def _read_places(told: Tensor, noise: Tensor, board: dict[str, Tensor]) -> dict[
     off = torch.where(found.tells.unsqueeze(2), (bell - found.length.unsqueeze(2)) ** 2, 0.0)
     between = wide.gather(1, off.sum(dim=1).argmin(dim=1, keepdim=True))[:, 0]
     total = torch.sqrt(board["spread"] ** 2 + between**2)
-    spread = torch.where(found.sure, _round(RATHER_UP * total), torch.nan)
-    centre = (2 * found.middle / spread).round() * spread / 2
-    return board | {"centre": centre, "spread": spread, "deviation": total}
+    spread = torch.where(found.sure, RATHER_UP * total, torch.nan)
+    return board | {"centre": found.middle, "spread": spread, "deviation": total}
 
 
 class Read(NamedTuple):
@@ -185,13 +182,5 @@ def _read(points: Tensor, turns: Tensor, noise: Tensor, together: float) -> Read
     return Read(middle, length, tells, (tells & ~apart).any(dim=-1))
 
 
-_DEVIATIONS = torch.logspace(-1, 7, 33, dtype=torch.float64)
+_DEVIATIONS = torch.logspace(-1, 7, 641, dtype=torch.float64)
 """Spreads between tasks, in steps, that centres may have."""
-
-
-def _round(size: Tensor) -> Tensor:
-    """To 1, 2 or 5 times a power of ten."""
-    size = 1.05 * size  # powers of √10 lie between two of them
-    decade = 10 ** torch.floor(torch.log10(size))
-    kinds = torch.tensor((*HUMAN, 10.0)).to(size)
-    return kinds[(torch.log(size / decade).unsqueeze(-1) - kinds.log()).abs().argmin(-1)] * decade

@@ -1,5 +1,6 @@
 """One file per algorithm; this table is what `tacit methods` and configuration files know."""
 
+from tacit.methods.additive import SharedShapes
 from tacit.methods.base import (
     BillboardMethod,
     Board,
@@ -9,6 +10,8 @@ from tacit.methods.base import (
     State,
     TrainedMethod,
 )
+from tacit.methods.cluster_priors import ClusterPriors
+from tacit.methods.clusters import Clusters
 from tacit.methods.ditto import Ditto
 from tacit.methods.exchange import ExchangeMethod, MixingMethod
 from tacit.methods.fedamp import FedAMP
@@ -34,6 +37,8 @@ AUTO = "auto"
 METHODS: dict[str, type[Method]] = {
     "pmtl": PMTL,
     "related": RelatedPMTL,
+    "clusters": Clusters,
+    "cluster-priors": ClusterPriors,
     "ditto": Ditto,
     "pfedme": PFedMe,
     "ppsgd": PPSGD,
@@ -42,6 +47,7 @@ METHODS: dict[str, type[Method]] = {
     "fedprox": FedProx,
     "mixed": Mixed,
     "prior": SharedPrior,
+    "additive": SharedShapes,
     "mpmtl": MPMTL,
     "fedmtl": FedMTL,
     "fedamp": FedAMP,
@@ -60,6 +66,8 @@ __all__ = [
     "PPSGD",
     "BillboardMethod",
     "Board",
+    "ClusterPriors",
+    "Clusters",
     "Ditto",
     "ExchangeMethod",
     "FedAMP",
@@ -79,6 +87,7 @@ __all__ = [
     "RelatedMethod",
     "RelatedPMTL",
     "SharedPrior",
+    "SharedShapes",
     "State",
     "TrainedMethod",
 ]

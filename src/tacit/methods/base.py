@@ -70,8 +70,17 @@ class Method(ABC):
     """How tasks talk: through the billboard, through a curator, or not at all."""
     personal_is_public: ClassVar[bool] = False
     """Whether the personal models themselves are published (with noise)."""
+    asks_persons: ClassVar[bool] = False
+    """Whether a contribution is made of the billboard and rows alone, and never of what a task has
+    kept: then persons can contribute in the place of tasks."""
+    steps_from: ClassVar[str | None] = None
+    """The tensor of the billboard from which a single local step of plain gradient descent is all
+    that `client` sends; None where it sends anything else. Said beside `client`, and again by
+    whoever writes another one: see `plain_step`."""
     begins_at_start: ClassVar[bool] = True
     """Whether it makes use of where the model begins."""
+    usual_model: ClassVar[str] = "linear"
+    """The name of the model that is trained if nobody says."""
     known_as: ClassVar[str] = ""
     """What `tacit methods` calls it, where that is another word than the name of its class."""
 
@@ -122,6 +131,12 @@ class Method(ABC):
         """Rows of a batch; None for all rows of the task."""
         return None
 
+    @property
+    def plain_step(self) -> str | None:
+        """`steps_from`, where that was said of this very `client` and it makes a single step."""
+        author = next(kind for kind in type(self).__mro__ if "client" in vars(kind))
+        return vars(author).get("steps_from") if self.steps == 1 else None
+
     def workspace(self, rows: int, size: int) -> int:
         """Numbers that one task has in work besides its rows; decides how many run at once."""
         return 6 * size
@@ -164,6 +179,22 @@ class Method(ABC):
         May run again on the state that it left (after a crash), and must then give the same.
         """
         return state
+
+    @property
+    def joins(self) -> bool:
+        """Whether a task that was not there can have a model of its own, from its own rows."""
+        return self.settles or type(self).join is not Method.join
+
+    def join(self, model: FlatModel, board: Board, batches: Batches) -> State:
+        """What a task that was not there makes of the last billboard and all its rows."""
+        return self.settle(model, board, self.state(model, board), batches)
+
+    def updates(self, stage: str, length: int, size: int) -> int:
+        """How many vectors of the model's size a contribution of this length begins with.
+
+        Where tasks work on different heads, each of them says nothing about those of others.
+        """
+        return int(length == size)
 
 
 @dataclass(frozen=True, kw_only=True)

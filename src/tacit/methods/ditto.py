@@ -28,6 +28,9 @@ from tacit.methods.base import BillboardMethod, Board, State
 class Ditto(BillboardMethod):
     """A private global model, and personal models regularised towards it."""
 
+    asks_persons = True
+    steps_from = "model"
+
     pull: float = 1.0
     """Strength of the pull towards the global model (λ)."""
 

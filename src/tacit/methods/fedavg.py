@@ -25,6 +25,9 @@ from tacit.methods.base import BillboardMethod, Board, State
 class FedAvg(BillboardMethod):
     """Federated averaging: every task ends with the same, published model."""
 
+    asks_persons = True
+    steps_from = "model"
+
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         return {"model": model.start}
 

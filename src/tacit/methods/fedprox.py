@@ -28,6 +28,8 @@ from tacit.methods.fedavg import FedAvg
 class FedProx(FedAvg):
     """FedAvg with a pull towards the published model during local training."""
 
+    steps_from = "model"  # where it begins, nothing pulls
+
     pull: float = 0.1
     """Strength of the pull (μ)."""
 

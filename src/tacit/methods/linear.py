@@ -6,20 +6,27 @@ They are for one linear layer with one output (linear and logistic regression). 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tacit.data.federation import ONE_OUTPUT, Kind
+from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.bayes import average, design, grid, posterior
 from tacit.local.flat import FlatModel
 from tacit.methods.base import OnBillboard
 
-CENTRE: dict[Kind, float] = {"regression": 1.0, "count": 0.0, "binary": 0.0, "multiclass": 0.0}
+CENTRE: dict[Kind, float] = {
+    "regression": 1.0,
+    "count": 0.0,
+    "binary": 0.0,
+    "multiclass": 0.0,
+    "survival": 0.0,
+}
 """Where a task that knows nothing looks for the strength of its prior (see `local.bayes`)."""
 REACH = 2.0
 """… and how far to either side, in powers of ten."""
@@ -30,7 +37,7 @@ POINTS = 5
 class LinearMethod(OnBillboard):
     """A method on the billboard whose tasks solve linear or logistic regressions exactly."""
 
-    kinds: ClassVar[tuple[Kind, ...]] = ONE_OUTPUT
+    kinds: ClassVar[tuple[Kind, ...]] = (*ONE_OUTPUT, "survival")
 
     @property
     def gradients(self) -> int:
@@ -51,6 +58,17 @@ class LinearMethod(OnBillboard):
                 f"{', '.join(self.kinds)}: use model='linear' with such a target, or another method"
             )
         return model.size
+
+
+def shape_of(federation: Federation) -> tuple[int, int]:
+    """How many scores a linear model has for a row, and the coefficients of each.
+
+    An outcome over time has one score, with a level for each interval.
+    """
+    columns = math.prod(federation.input_shape)
+    if federation.kind == "multiclass":
+        return federation.outputs, columns + 1
+    return 1, columns + (federation.outputs if federation.kind == "survival" else 1)
 
 
 def alone(

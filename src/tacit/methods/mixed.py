@@ -37,14 +37,15 @@ Counts, yes or no and classes have such scores inside a likelihood (`tacit.famil
 units, so tasks vote on their levels, and β begins there (unless public rows told where).
 
 Without privacy nothing is clipped (`clip` is infinite), and the rounds end at the REML estimate, or
-where the (approximate) likelihood is largest.
+where the (approximate) likelihood is largest; where tasks judge, at a β that is shrunk to predict.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -66,8 +67,8 @@ from tacit.local.mixed import (
 )
 from tacit.local.settled import BY_ITSELF, settled
 from tacit.methods.base import Board, State, Units
-from tacit.methods.linear import LinearMethod, as_parameters, differences, from_parameters
-from tacit.methods.posterior import FLAT, PRIORS, believable, shrunk, unknowns_in
+from tacit.methods.linear import LinearMethod, as_parameters, differences, from_parameters, shape_of
+from tacit.methods.posterior import FLAT, PRIORS, believable, changed, estimate, shrunk, unknowns_in
 from tacit.privacy.covariance import flatten, unflatten
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ OUTLYING = 3.0
 SYMMETRIC = 0.6
 HISTORY = 8
 """Most rounds about β, under privacy."""
-RELATIVE = (0.3, 3.0)
-"""How far the variances may move in a round."""
 EXACT_ROUNDS, PRIVATE_ROUNDS, MORE_SCORES = 40, 3, 2
 """Rounds about β; more of them where scores at better points make up for what H does not tell."""
 AT_ONE = 6.5
@@ -125,14 +124,17 @@ class Mixed(LinearMethod):
     """Mixed models: shared coefficients, own effects with a shared variance."""
 
     kinds = (*LinearMethod.kinds, "multiclass")
+    asks_persons = True
+    summed_up: ClassVar[bool] = True
+    """Whether releases tell how surely everything is known: then there is a summary."""
 
     slopes: str = ""
     """Columns with an own slope, by number and separated by commas; all have an own intercept."""
     judged: bool | None = None
     """Whether a task weighs what it was told, and slopes of its own, by its own evidence; None:
     where there is noise, because without noise the published variances are right."""
-    tasks: int = 0
-    """How many tasks there are; found by itself."""
+    crowd: int = 0
+    """How many contribute, tasks or persons, as everybody knows; found by itself."""
     outputs: int = 1
     """How many classes have a score of their own; found by itself."""
     whole: bool = True
@@ -145,23 +147,22 @@ class Mixed(LinearMethod):
         numbers = [each.strip() for each in self.slopes.split(",") if each.strip()]
         known = all(each.isdigit() for each in numbers) and len(set(numbers)) == len(numbers)
         self._require("slopes", known, "different numbers of columns, separated by commas")
-        self._require(
-            "clip", self.clip in (1.0, math.inf), "1, because lengths are found privately"
-        )
+        self._require("outputs", 1 <= self.outputs <= MOST_COEFFICIENTS, "at least 1 and few")
+        private = "1, because lengths are found privately"
+        self._require("clip", self.clip in (1.0, math.inf), private)
 
     def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
         tasks = len(federation)
-        outputs = federation.outputs if federation.kind in self.kinds else 1
+        outputs, each = shape_of(federation)
         if privacy is None:
-            return replace(self, tasks=tasks, outputs=outputs, clip=math.inf, whole=True)
+            return replace(self, crowd=tasks, outputs=outputs, clip=math.inf, whole=True)
         # About the noise in a number of a release, from public facts.
         noise = (AT_ONE / privacy.epsilon if privacy.epsilon else privacy.noise or 0.0) / tasks
-        d = outputs * (math.prod(federation.input_shape) + 1)
+        d = outputs * each
         told = 0 if federation.units is None else 5 * len(federation.units)
-        drown = noise * math.sqrt(told) > VOTES_DROWN
         whole = noise * math.sqrt(d * (d + 1) / 2) < MATRIX_DROWNS
-        units = "none" if drown else self.units
-        return replace(self, tasks=tasks, outputs=outputs, clip=1.0, whole=whole, units=units)
+        units = "none" if noise * math.sqrt(told) > VOTES_DROWN else self.units
+        return replace(self, crowd=tasks, outputs=outputs, clip=1.0, whole=whole, units=units)
 
     @property
     def exact(self) -> bool:
@@ -258,15 +259,19 @@ class Mixed(LinearMethod):
         gram = rows[0].T @ rows[0] if model.kind == "regression" else rows[0][:0]
         main = self._about_beta(model.kind, board, rows, gram)
         if board.stage == "lengths":
-            length = torch.linalg.vector_norm(main) if self.whole else main[0]
-            levels = level(model.kind, rows, self.outputs)
-            return state, lengths.votes(length, levels[:0] if model.fitted else levels)
+            return state, self._vote(model, main, rows)
         moments = main[:0]
         if self._tells_variances(model.kind, board.stage):
             moments = self._about_variances(model.kind, board, rows, gram)
         parts = self._parts(board, len(moments))
         values = torch.cat([main, moments]).split([part.size for part in parts])
         return state, torch.cat([self._short(*pair) for pair in zip(values, parts, strict=True)])
+
+    def _vote(self, model: FlatModel, main: Tensor, rows: Rows) -> Tensor:
+        """For the length of what a task says about β, and for its level."""
+        length = torch.linalg.vector_norm(main) if self.whole else main[0]
+        levels = level(model.kind, rows, self.outputs)
+        return lengths.votes(length, levels[:0] if model.fitted else levels)
 
     def _parts(self, board: Board, moments: int) -> list[Part]:
         """What a release is made of, with so many numbers about the variances."""
@@ -355,7 +360,7 @@ class Mixed(LinearMethod):
         main, moments = torch.cat(values)[:first], torch.cat(values)[first:]
         last = len(parts) - 1 - (len(moments) > 0)
         score, blur = main[-d:], (units[last] * noise) ** 2
-        doubt = blur
+        doubt = (units[0] * noise) ** 2
         if board.stage == "scores":  # as it was released before
             told = (board["told"].long() - 1).clamp(min=0).reshape(1, 1, 1).expand(1, d, d)
             information = board["informations"].gather(0, told)[0]
@@ -368,7 +373,8 @@ class Mixed(LinearMethod):
             each = main[0].clamp(min=board["length"] / 10) / d
             information, doubt = each * torch.eye(d).to(each), (UNLIKE * each) ** 2
         if self.exact:
-            after |= self._newton(board, information, score)
+            levels = self._levels(after) if self.judged else None
+            after |= estimate(after, information, score, max(self.crowd, 1), levels)
         else:
             after |= self._remember(board, information, score, blur, doubt)
             after |= self._believed(after)
@@ -393,16 +399,10 @@ class Mixed(LinearMethod):
         width = len(beta) // self.outputs
         return torch.kron(levels, torch.eye(width).to(levels)[-1])
 
-    def _newton(self, board: Board, information: Tensor, score: Tensor) -> dict[str, Tensor]:
-        inverse = torch.linalg.pinv(information, hermitian=True)
-        tasks = max(self.tasks, 1)
-        return {
-            "beta": board["beta"] + inverse @ score,
-            "information": information,
-            "target": score + information @ board["beta"],
-            "covariance": inverse * board["rest"] / tasks,
-            "correction": inverse / tasks,
-        }
+    def _levels(self, board: Mapping[str, Tensor]) -> Tensor:
+        """Which coefficients are intercepts, and not shrunk as slopes are."""
+        beta = board["beta"]
+        return self._at_intercepts(beta, beta.new_ones(self.outputs)) > 0
 
     def _remember(
         self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
@@ -428,11 +428,12 @@ class Mixed(LinearMethod):
         seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
         loud = self.loud(board["beta"])
-        sampling = board["working rest"] / max(self.tasks, 1)
+        sampling = board["working rest"] / max(self.crowd, 1)
         # Public rows may be of another kind: then slopes are shrunk to zero, by the evidence.
         middle = board["prior"] / loud
-        middles = torch.stack([middle, torch.where(loud > 1, middle, 0.0)])
-        prior = torch.where(loud > 1, FLAT, PRIORS.to(beta).unsqueeze(1)) / loud**2
+        levels = self._levels(board)
+        middles = torch.stack([middle, torch.where(levels, middle, 0.0)])
+        prior = torch.where(levels, FLAT, PRIORS.to(beta).unsqueeze(1)) / loud**2
         found: dict[str, Tensor] = {}
         informations, doubt = board["informations"], board["information blur"]
         if self.whole:
@@ -458,23 +459,14 @@ class Mixed(LinearMethod):
                 "target": target / loud,
             }
         information, covariance = found["information"], found["covariance"]
-        learnt = torch.linalg.pinv(information, hermitian=True) / max(self.tasks, 1)
+        learnt = torch.linalg.pinv(information, hermitian=True) / max(self.crowd, 1)
         noisy = covariance / board["working rest"] - learnt
         return found | {"correction": learnt - noisy}
 
     def _varied(self, board: Board, told: Tensor, blur: Tensor) -> dict[str, Tensor]:
         """Variances from the moments that tasks told: their equations, with a ridge for noise."""
-        effects = len(board["root"])
-        shapes = basis(effects).to(told)
-        numbers, blur = unknowns_in(len(told)), blur + 1e-9
-        equations, moments = told[: numbers**2].reshape(numbers, numbers), told[numbers**2 :]
-        present = torch.cat([torch.einsum("iaa->i", shapes), moments.new_ones(1)])[:numbers]
-        eye = torch.eye(numbers).to(told)
-        change = torch.linalg.solve(equations + blur * eye, moments + blur * present)
-        relative = torch.einsum("i,iab->ab", change[: len(shapes)], shapes)
-        values, vectors = torch.linalg.eigh(relative)
-        relative = (vectors * values.clamp(*RELATIVE)) @ vectors.T
-        rest = change[-1].clamp(*RELATIVE) if numbers > len(shapes) else change.new_ones(())
+        blur = blur + 1e-9
+        relative, rest = changed(told, blur, basis(len(board["root"])).to(told))
         root = board["root"] @ torch.linalg.cholesky(relative) / rest.sqrt()
         kept = {"root": board["root"], "rest": board["rest"], "told": told, "blur": blur}
         kept = {f"variances {name}": value for name, value in kept.items()}
@@ -491,10 +483,14 @@ class Mixed(LinearMethod):
         w = beta + (own.reshape(self.outputs, -1) @ columns).reshape(-1)
         judged = not self.exact if self.judged is None else self.judged
         if judged:
-            told = beta, columns.T @ board["root"], board["rest"]
+            told = beta, self._own_root(board, columns), board["rest"]
             w = settled(model.kind, rows, *told, DROWNED if self.units == "none" else BY_ITSELF)
         w = as_parameters(w, self.outputs)
         return state | {"w": w.to(state["w"].dtype), "own": own.to(state["own"].dtype)}
+
+    def _own_root(self, board: Board, columns: Tensor) -> Tensor:
+        """R [d, r]: a task's coefficients are β and σ²RRᵀ around it; `columns` are those of z."""
+        return columns.T @ board["root"]
 
     def personal(self, model: FlatModel, board: Board, state: State) -> Tensor:
         return state["w"]

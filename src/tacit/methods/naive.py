@@ -37,6 +37,7 @@ class NaiveDP(RelatedMethod):
     known_as = "naive"
 
     personal_is_public = True
+    asks_persons = True
 
     pull: float = 1.0
     """Strength of the pull towards the mean of the published models (λ)."""

@@ -34,6 +34,8 @@ from tacit.methods.base import BillboardMethod, Board, State
 class PMTL(BillboardMethod):
     """Private multi-task learning: each task keeps its own model, pulled towards a private mean."""
 
+    asks_persons = True
+
     pull: float = 1.0
     """Strength of the pull towards the published mean (λ)."""
     update: Literal["from-mean", "from-previous"] = "from-mean"

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 PRIORS = torch.logspace(-4, 1, 21, dtype=torch.float64)
 """Prior variances of the coefficients, in squared units of target over column."""
+RELATIVE = (0.3, 3.0)
+"""How far the variances may move in a round."""
 FLAT = 1.0
 """Prior variance of an intercept, around zero, the level that was voted for, or a public one."""
+
+
+ANY = 100.0
+"""Prior variance of an intercept of which nobody told anything."""
 
 
 def unknowns_in(numbers: int) -> int:
     """How many variances so many numbers tell of: a matrix and a vector."""
     return round((math.sqrt(1 + 4 * numbers) - 1) / 2)
+
+
+def changed(told: Tensor, blur: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
+    """By what the variances change [r, r], and σ²: equations that were told, with a ridge."""
+    numbers = unknowns_in(len(told))
+    equations, moments = told[: numbers**2].reshape(numbers, numbers), told[numbers**2 :]
+    present = torch.cat([torch.einsum("iaa->i", shapes), moments.new_ones(1)])[:numbers]
+    eye = torch.eye(numbers).to(told)
+    change = torch.linalg.solve(equations + blur * eye, moments + blur * present)
+    relative = torch.einsum("i,iab->ab", change[: len(shapes)], shapes)
+    values, vectors = torch.linalg.eigh(relative)
+    relative = (vectors * values.clamp(*RELATIVE)) @ vectors.T
+    rest = change[-1].clamp(*RELATIVE) if numbers > len(shapes) else change.new_ones(())
+    return relative, rest
 
 
 def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,6 +51,26 @@ def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
     found = (beside**2).sum((1, 2)) / max(d * (d - 1), 1)
     kept = (found - blur).clamp(min=0.0) / found.clamp(min=1e-30)
     return informations - (1 - kept)[:, None, None] * beside, kept * blur
+
+
+def cleared(information: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
+    """A released H [d, d] with its diagonal and the directions that noise cannot have made.
+
+    Columns that are not centred, flags for example, have one large direction in common. It would
+    hide from `believable` that all else between columns is noise, with variance `blur`: of that no
+    direction is longer than about 2·√(d·blur).
+    """
+    d = len(information)
+    beside = information - torch.diag(information.diagonal())
+    values, vectors = torch.linalg.eigh(beside)
+    clear = (values > 2 * torch.sqrt(d * blur)).to(values)
+    part = (vectors * (clear * values)) @ vectors.T
+    rest = beside - part
+    rest = rest - torch.diag(rest.diagonal())
+    found = (rest**2).sum() / max(d * (d - 1), 1)
+    kept = (found - blur).clamp(min=0.0) / found.clamp(min=1e-30)
+    left = kept + (1 - kept) * (2 * clear.sum() / d).clamp(max=1.0)
+    return information - (1 - kept) * rest, left * blur
 
 
 def shrunk(
@@ -61,3 +102,33 @@ def shrunk(
     beta = middle + gain @ torch.cholesky_solve(targets.T[place].T, factor)[:, 0]
     covariance = torch.diag(prior) - gain @ torch.cholesky_solve(gain.T, factor)
     return beta, covariance, information
+
+
+def estimate(
+    board: Mapping[str, Tensor],
+    information: Tensor,
+    score: Tensor,
+    tasks: int,
+    levels: Tensor | None,
+) -> dict[str, Tensor]:
+    """The next β from mean information and score that nobody noised: a step to the estimate.
+
+    With `levels`, which says which coefficients are intercepts, the others are shrunk as far as the
+    evidence says: to predict with many columns and few rows, that is better than the estimate.
+    """
+    target, sampling = score + information @ board["beta"], board["rest"] / tasks
+    if levels is None:
+        inverse = torch.linalg.pinv(information, hermitian=True)
+        beta, covariance = board["beta"] + inverse @ score, inverse * sampling
+    else:
+        prior = torch.where(levels, ANY, PRIORS.to(score).unsqueeze(1))
+        rounding = 1e-6 * sampling * information.diagonal().mean()  # columns may be alike
+        middles = board["prior"].unsqueeze(0)
+        beta, covariance, _ = shrunk(information, target, sampling, rounding, prior, middles)
+    return {
+        "beta": beta,
+        "information": information,
+        "target": target,
+        "covariance": covariance,
+        "correction": covariance / board["rest"],
+    }

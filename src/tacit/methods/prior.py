@@ -41,6 +41,7 @@ from tacit.methods.linear import CENTRE, REACH, LinearMethod, alone
 from tacit.privacy.covariance import unflatten
 from tacit.privacy.moments import Moments
 
+Rows = tuple[Tensor, Tensor, Tensor]
 STRENGTH_SHARE = 0.1
 """Part of a release that pays for the strength, wherever a covariance is released."""
 SPREAD = 0.35
@@ -51,8 +52,8 @@ because what is shrunk is missing from the mean."""
 AROUND_MEAN = (-0.5, 0.5)
 """Strength and spread around a mean without a covariance: tasks differ by less than the noise."""
 LIKELY = (3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Logarithm of how likely each of the shapes is beforehand, in the order of `_roots`. A little of a
-noisy subspace rarely hurts; the others must be seen in a task's rows to be believed."""
+"""Logarithm of how likely each of the shapes is beforehand, in the order of `roots_of`. A little of
+a noisy subspace rarely hurts; the others must be seen in a task's rows to be believed."""
 POINTS = 5
 
 
@@ -130,19 +131,23 @@ class SharedPrior(LinearMethod):
         after["moment"] = board["moment"] + gain * (moment - board["moment"])
         after["strength"] = board["strength"] + gain * (mean[begin] - board["strength"])
         spread = self.clip**2 * torch.sqrt(variance / shares.covariance)
-        after["roots"] = _roots(after["moment"], spread)
+        after["roots"] = roots_of(after["moment"], spread)
         return after
 
     def settle(self, model: FlatModel, board: Board, state: State, batches: Batches) -> State:
-        mean = board["mean"].double()
-        rows = design(batches, len(mean))
-        found = [_alone(model.kind, rows)]
-        for root, prior, centre, spread in self._candidates(model.kind, board):
-            strengths = grid(centre, spread, POINTS).to(mean.device)
-            weights, evidence = posterior(model.kind, rows, mean, root, strengths)
-            found.append((weights, evidence + bell(POINTS).to(mean.device) + prior))
+        found = self._found(model.kind, board, design(batches, len(state["w"])))
         w = average(*(torch.cat(part) for part in zip(*found, strict=True)))
-        return {"w": w.to(state["w"].dtype), "buffers": state["buffers"]}
+        return state | {"w": w.to(state["w"].dtype)}
+
+    def _found(self, kind: Kind, board: Board, rows: Rows) -> list[tuple[Tensor, Tensor]]:
+        """Weights [s, d] and evidence [s], by itself and under each candidate for the prior."""
+        found = [_alone(kind, rows)]
+        mean = board["mean"].double()
+        for root, prior, centre, spread in self._candidates(kind, board):
+            strengths = grid(centre, spread, POINTS).to(mean.device)
+            weights, evidence = posterior(kind, rows, mean, root, strengths)
+            found.append((weights, evidence + bell(POINTS).to(mean.device) + prior))
+        return found
 
     def _candidates(
         self, kind: Kind, board: Board
@@ -161,7 +166,7 @@ class SharedPrior(LinearMethod):
         return state["w"]
 
 
-def _alone(kind: Kind, rows: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _alone(kind: Kind, rows: Rows) -> tuple[Tensor, Tensor]:
     """The candidate that makes no use of the billboard."""
     zero = rows[0].new_zeros(rows[0].shape[1])
     strengths = grid(CENTRE[kind], REACH / 2, POINTS).to(zero.device)
@@ -169,7 +174,7 @@ def _alone(kind: Kind, rows: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Ten
     return weights, evidence - math.log(POINTS)
 
 
-def _roots(moment: Tensor, spread: Tensor) -> Tensor:
+def roots_of(moment: Tensor, spread: Tensor) -> Tensor:
     """Candidates R [7, d, d] with tr RRᵀ = d, from a second moment with this noise."""
     d = len(moment)
     moment, spread = moment.double(), spread.double().reshape(())

@@ -52,6 +52,11 @@ class Publishing:
             if not holds:
                 raise TacitError(f"Publishing({name}={getattr(self, name)!r}): must be {expected}")
 
+    @property
+    def scales(self) -> bool:
+        """Whether the billboard goes anywhere else than where the method would have it."""
+        return self.rule != "add" or self.lr != 1 or self.halve_every is not None
+
     def start(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The first billboard, with room for what the rule remembers."""
         kept = {}

@@ -13,6 +13,7 @@ from torch import nn
 
 from tacit.data.federation import Federation
 from tacit.errors import TacitError
+from tacit.models.additive import AdditiveModel, additive
 from tacit.models.cnn import UNITS, celeba_cnn, femnist_cnn, lenet_body
 from tacit.models.linear import linear, mlp, without_intercept
 from tacit.models.mobilenet import CHANNELS, mobilenet_body
@@ -80,6 +81,7 @@ MODELS: dict[str, Callable[[Federation], nn.Module]] = {
     "linear": linear,
     "linear-no-intercept": without_intercept,
     "mlp": mlp,
+    "additive": additive,
     "cnn": cnn,
     "celeba-cnn": faces,
     "bag": bag,
@@ -90,8 +92,10 @@ MODELS: dict[str, Callable[[Federation], nn.Module]] = {
 
 __all__ = [
     "MODELS",
+    "AdditiveModel",
     "BagOfWords",
     "MultiHead",
+    "additive",
     "bag",
     "celeba_cnn",
     "cnn",

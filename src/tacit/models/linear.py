@@ -1,4 +1,4 @@
-"""Linear and logistic regression: one linear layer, started at zero."""
+"""Linear, logistic and proportional hazards regression: one linear layer, started at zero."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import partial
 from torch import nn
 
 from tacit.data.federation import Federation
+from tacit.errors import TacitError
+from tacit.models.hazards import Hazards
 from tacit.models.multihead import headed, with_heads
 from tacit.models.refuse import refuse_pixels, refuse_words
 
@@ -24,12 +26,20 @@ def zeros(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
 
 
 def linear(federation: Federation) -> nn.Module:
-    """As many outputs as the target needs; zeros, so that all runs start from the same point."""
+    """As many outputs as the target needs; zeros, so that all runs start from the same point.
+
+    An outcome over time has proportional hazards: the same slopes for all intervals.
+    """
+    if federation.kind == "survival":
+        refuse_words(federation, "linear")
+        return Hazards(math.prod(federation.input_shape), federation.outputs)
     return _linear(federation, "linear", bias=True)
 
 
 def without_intercept(federation: Federation) -> nn.Module:
     """Linear through the origin: for rows and targets that are centred, or made that way."""
+    if federation.kind == "survival":
+        raise TacitError("hazards need a level of each interval: use model 'linear'")
     return _linear(federation, "linear-no-intercept", bias=False)
 
 

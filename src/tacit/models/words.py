@@ -32,7 +32,7 @@ class BagOfWords(nn.Module):
         known = (ids > 0) & (ids <= self.words)
         length = (ids > 0).sum(dim=1, keepdim=True).clamp(min=1)
         shares = known.to(torch.get_default_dtype()) / length
-        blank = shares.new_zeros(len(ids), self.words)
+        blank = shares.new_zeros(ids.shape[0], self.words)
         return blank.scatter_add(1, (ids - 1).clamp(0, self.words - 1), shares)
 
 

@@ -1,0 +1,140 @@
+"""Local steps on bags of words, which touch the weights of words that occur and no others.
+
+A post has some fifty words of ten thousand. With a pull λ towards m, a step of rate η is
+w ← w − η(g + λ(w − m)), so u = w − m follows u ← au − ηg with a = 1 − ηλ. The slope g is zero but
+for words of the batch. Written as u = aˢv after s steps, v ← v − (η/aˢ⁺¹)g: nothing happens to the
+other words until the end, where they are m + aᔆ(w − m). So a step gathers and scatters a few rows,
+and there is one pass over all weights a round.
+
+It is one operator, because a task knows by itself which words it has: how many there are differs
+from task to task, which nothing that is mapped over tasks can express. Tasks are taken one after
+the other, so none can tell who else is there. Equal to the plain steps but for rounding (tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.local.batches import Batches
+from tacit.models.words import BagOfWords
+
+SELDOM = 2
+"""Worth it while a round has fewer words than this many times the vocabulary."""
+FADED = 1e-3
+"""The smallest aᔆ: what is divided by it loses so much of its precision."""
+
+
+def words_of(module: nn.Module) -> int | None:
+    """How many words a model knows that is one linear layer on bags of words; None for others."""
+    if not isinstance(module, nn.Sequential) or len(module) != 2:
+        return None
+    first, last = module[0], module[1]
+    linear = isinstance(last, nn.Linear) and last.bias is not None
+    return first.words if isinstance(first, BagOfWords) and linear else None
+
+
+def applies(words: int | None, kind: str, batches: Batches, lr: Any, pull: Any) -> bool:
+    """Whether the steps below can be taken, and pay: from sizes and settings alone."""
+    if words is None or kind not in SLOPES or batches.x.is_cuda:
+        return False
+    if not isinstance(lr, float) or not isinstance(pull, (int, float)) or lr * pull >= 1:
+        return False
+    return batches.x.numel() < SELDOM * words and (1 - lr * pull) ** len(batches.x) > FADED
+
+
+def bag_steps(
+    w: Tensor, towards: Tensor, batches: Batches, lr: float, pull: float, how: tuple[int, str]
+) -> Tensor:
+    """The parameters after one step for each batch."""
+    return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), *how)
+
+
+def _binary(output: Tensor, y: Tensor) -> Tensor:
+    return torch.sigmoid(output) - y.unsqueeze(1)
+
+
+def _multiclass(output: Tensor, y: Tensor) -> Tensor:
+    found = output.softmax(dim=1)
+    return found.scatter_add_(1, y.unsqueeze(1), found.new_full((len(y), 1), -1.0))
+
+
+def _multilabel(output: Tensor, y: Tensor) -> Tensor:
+    known = ~y.isnan()
+    each = torch.where(known, torch.sigmoid(output) - y, 0.0)
+    return each / known.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "binary": _binary,
+    "multiclass": _multiclass,
+    "multilabel": _multilabel,
+}
+"""Of `losses.ROW_LOSSES`, by the outputs [rows, outputs]."""
+
+
+def _steps_of_one(
+    w: Tensor, m: Tensor, x: Tensor, y: Tensor, weight: Tensor, lr: float, pull: float, how: Any
+) -> Tensor:
+    words, kind = how
+    outputs = len(w) // (words + 1)
+    table, middle = (side[: outputs * words].view(outputs, words) for side in (w, m))
+    ids = x.long()
+    there = ids > 0
+    share = (there & (ids <= words)).to(w.dtype) / there.sum(dim=2, keepdim=True).clamp(min=1)
+    met, place = torch.unique((ids - 1).clamp(0, words - 1), return_inverse=True)
+    centre = middle.index_select(1, met).T.contiguous()
+    v = table.index_select(1, met).T - centre
+    offset, origin = w[outputs * words :] - m[outputs * words :], m[outputs * words :]
+    keeps, scale = 1 - lr * pull, 1.0
+    for s in range(len(x)):
+        rows = place[s].flatten()
+        weights = centre.index_select(0, rows).add_(v.index_select(0, rows), alpha=scale)
+        found = torch.bmm(share[s].unsqueeze(1), weights.unflatten(0, place[s].shape)).squeeze(1)
+        slope = SLOPES[kind](found + (offset + origin), y[s]) * weight[s].unsqueeze(1)
+        scale *= keeps
+        change = (share[s].unsqueeze(2) * slope.unsqueeze(1)).flatten(0, 1)
+        v.index_add_(0, rows, change, alpha=-lr / scale)
+        offset = keeps * offset - lr * slope.sum(dim=0)
+    after = torch.lerp(m, w, scale)
+    after[: outputs * words].view(outputs, words).index_copy_(1, met, centre.add_(v, alpha=scale).T)
+    after[outputs * words :] = origin + offset
+    return after
+
+
+def _steps(
+    w: Tensor,
+    towards: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    lr: float,
+    pull: float,
+    *how: Any,
+) -> Tensor:
+    """Of one task, or of several stacked; what all read is not."""
+    if w.ndim == 1:
+        return _steps_of_one(w, towards, x, y, weight, lr, pull, how)
+    each = zip(w, towards, x, y, weight, strict=True)
+    return torch.stack([_steps_of_one(*own, lr, pull, how) for own in each])
+
+
+def _mapped(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
+    def stacked(value: Any, dim: int | None) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+    return torch.ops.tacit.bag_steps(*map(stacked, given, in_dims)), 0
+
+
+torch.library.define(
+    "tacit::bag_steps",
+    "(Tensor w, Tensor towards, Tensor x, Tensor y, Tensor weight, float lr, float pull, int words,"
+    " str kind) -> Tensor",
+)
+torch.library.impl("tacit::bag_steps", "CPU", _steps)
+torch.library.register_vmap("tacit::bag_steps", _mapped)

@@ -1,0 +1,306 @@
+"""Convolutions of many tasks at once on a GPU, each with its own filters: the kernels themselves.
+
+Loaded by `local.fused` alone, which says what they compute and has the same in plain PyTorch. All
+tensors are contiguous and led by a task axis; pixels are [task, image, row, column, channel] and
+filters [task, tap and channel, filter]. A number in single precision travels as two of bfloat16,
+its leading half and the rest; a product of two such numbers is three products, and what is left
+out is 2⁻¹⁶ of it. A program works for one task: nothing that it adds up is anybody else's.
+"""
+
+# Triton reads these functions as text: annotations mean what is known when it compiles.
+# pyright: basic, reportMissingImports=false
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _halves(value):
+    high = value.to(tl.bfloat16)
+    return high, (value - high.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def _plus(ah, al, bh, bl, total):
+    """The sum so far and a matrix product."""
+    total = tl.dot(al, bh, total)
+    total = tl.dot(ah, bl, total)
+    return tl.dot(ah, bh, total)
+
+
+@triton.jit
+def split_numbers(values, high, low, count, BLOCK: tl.constexpr):
+    """Numbers as they lie in memory."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    h, rest = _halves(tl.load(values + i, mask=i < count))
+    tl.store(high + i, h, mask=i < count)
+    tl.store(low + i, rest, mask=i < count)
+
+
+@triton.jit
+def split_filters(
+    values,
+    high,
+    low,
+    apart,
+    TAPS: tl.constexpr,
+    C: tl.constexpr,
+    F: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """From [filter, channel, tap], which tasks have `apart` from each other, to [tap, channel,
+    filter]."""
+    t = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    f, c, tap = i % F, i // F % C, i // (F * C)
+    ok = i < TAPS * C * F
+    h, rest = _halves(tl.load(values + t * apart + (f * C + c) * TAPS + tap, mask=ok))
+    tl.store(high + t * (TAPS * C * F) + i, h, mask=ok)
+    tl.store(low + t * (TAPS * C * F) + i, rest, mask=ok)
+
+
+@triton.jit
+def convolve(
+    xh,
+    xl,
+    wh,
+    wl,
+    bias,
+    out,
+    which,
+    B,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    F: tl.constexpr,
+    POOL: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Pixels of the convolution; with POOL the largest of each window of four, if above zero.
+
+    With WHOLE, numbers come in single precision, not as halves.
+    """
+    OH: tl.constexpr = H - KH + 1
+    OW: tl.constexpr = W - KW + 1
+    K: tl.constexpr = KH * KW * C
+    ROW: tl.constexpr = KW * C
+    BLOCKS: tl.constexpr = (F + BN - 1) // BN
+    t = tl.program_id(1).to(tl.int64)
+    block = tl.program_id(0) // BLOCKS
+    m = block * BM + tl.arange(0, BM)
+    f = tl.program_id(0) % BLOCKS * BN + tl.arange(0, BN)
+    if POOL:  # the four of a window lie next to each other
+        PH: tl.constexpr = OH // 2
+        PW: tl.constexpr = OW // 2
+        N = B * PH * PW
+        q = m // 4
+        b = q // (PH * PW)
+        oh = q // PW % PH * 2 + m % 4 // 2
+        ow = q % PW * 2 + m % 2
+        ok = m < 4 * N
+    else:
+        N = B * OH * OW
+        b = m // (OH * OW)
+        oh = m // OW % OH
+        ow = m % OW
+        ok = m < N
+    k = tl.arange(0, BK)
+    at = ((b * H + oh) * W + ow) * C
+    xh += t * (B * H * W * C)
+    xl += t * (B * H * W * C)
+    wh += t * (K * F)
+    wl += t * (K * F)
+    total = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, K, BK):
+        r = first + k
+        pixel = at[:, None] + (r // ROW * (W * C) + r % ROW)[None, :]
+        seen = ok[:, None] & (r < K)[None, :]
+        filters = r[:, None] * F + f[None, :]
+        known = (r < K)[:, None] & (f < F)[None, :]
+        ah = tl.load(xh + pixel, mask=seen, other=0.0)
+        bh = tl.load(wh + filters, mask=known, other=0.0)
+        if WHOLE:
+            total = tl.dot(ah, bh, total, input_precision="tf32x3")
+        else:
+            al = tl.load(xl + pixel, mask=seen, other=0.0)
+            bl = tl.load(wl + filters, mask=known, other=0.0)
+            total = _plus(ah, al, bh, bl, total)
+    total += tl.load(bias + t * F + f, mask=f < F, other=0.0)[None, :]
+    if POOL:
+        four = tl.reshape(total, (BM // 4, 4, BN))
+        best, place = tl.max(four, axis=1, return_indices=True)
+        place = tl.where(best > 0, place, 4)
+        # What is not finite must not vanish behind a maximum.
+        best = tl.maximum(best, 0.0) + tl.sum(four * 0.0, axis=1)
+        n = block * (BM // 4) + tl.arange(0, BM // 4)
+        to = t * (N * F) + n[:, None] * F + f[None, :]
+        real = (n < N)[:, None] & (f < F)[None, :]
+        tl.store(out + to, best, mask=real)
+        tl.store(which + to, place.to(tl.int8), mask=real)
+    else:
+        to = t * (N * F) + m[:, None] * F + f[None, :]
+        tl.store(out + to, total, mask=ok[:, None] & (f < F)[None, :])
+
+
+@triton.jit
+def spread_slopes(
+    slope,
+    which,
+    high,
+    low,
+    sums,
+    B,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    F: tl.constexpr,
+    POOL: tl.constexpr,
+    BR: tl.constexpr,
+    BN: tl.constexpr,
+):
+    """Slopes of the output, at the pixels of the convolution that they belong to; and sums of them
+    over BR pixels, for the bias."""
+    PH: tl.constexpr = OH // 2 if POOL else OH
+    PW: tl.constexpr = OW // 2 if POOL else OW
+    N = B * PH * PW
+    t = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * BR + tl.arange(0, BR)
+    f = tl.arange(0, BN)
+    ok = (n < N)[:, None] & (f < F)[None, :]
+    at = t * (N * F) + n[:, None] * F + f[None, :]
+    g = tl.load(slope + at, mask=ok, other=0.0)
+    high += t * (B * OH * OW * F)
+    low += t * (B * OH * OW * F)
+    if POOL:
+        place = tl.load(which + at, mask=ok, other=4).to(tl.int32)
+        g = tl.where(place < 4, g, 0.0)
+        first = (n // (PH * PW) * OH + n // PW % PH * 2) * OW + n % PW * 2
+        h, rest = _halves(g)
+        for o in tl.static_range(4):
+            to = (first + (o // 2 * OW + o % 2))[:, None] * F + f[None, :]
+            tl.store(high + to, tl.where(place == o, h, 0.0), mask=ok)
+            tl.store(low + to, tl.where(place == o, rest, 0.0), mask=ok)
+    else:
+        to = n[:, None] * F + f[None, :]
+        h, rest = _halves(g)
+        tl.store(high + to, h, mask=ok)
+        tl.store(low + to, rest, mask=ok)
+    parts = tl.num_programs(0)
+    total = tl.sum(g, axis=0)
+    tl.store(sums + (t * parts + tl.program_id(0)) * F + f, total, mask=f < F)
+
+
+@triton.jit
+def slopes_of_pixels(
+    gh,
+    gl,
+    wh,
+    wl,
+    out,
+    B,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    F: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BF: tl.constexpr,
+):
+    """A program has the same row of several images: kernel rows that do not reach it are left
+    out."""
+    OH: tl.constexpr = H - KH + 1
+    OW: tl.constexpr = W - KW + 1
+    IMAGES: tl.constexpr = BM // W
+    STEPS: tl.constexpr = (F + BF - 1) // BF
+    BLOCKS: tl.constexpr = (C + BN - 1) // BN
+    t = tl.program_id(1).to(tl.int64)
+    c = tl.program_id(0) % BLOCKS * BN + tl.arange(0, BN)
+    ih = tl.program_id(0) // BLOCKS % H
+    p = tl.arange(0, BM)
+    b = tl.program_id(0) // (BLOCKS * H) * IMAGES + p // W
+    iw = p % W
+    ok = (p < IMAGES * W) & (b < B)
+    gh += t * (B * OH * OW * F)
+    gl += t * (B * OH * OW * F)
+    wh += t * (KH * KW * C * F)
+    wl += t * (KH * KW * C * F)
+    at = ((b * OH + ih) * OW + iw) * F
+    total = tl.zeros((BM, BN), tl.float32)
+    low = tl.maximum(ih - OH + 1, 0) * (KW * STEPS)
+    high = (tl.minimum(ih, KH - 1) + 1) * (KW * STEPS)
+    for i in range(low, high):
+        tap = i // STEPS
+        kh = tap // KW
+        kw = tap % KW
+        f = i % STEPS * BF + tl.arange(0, BF)
+        met = ok & (iw >= kw) & (iw < kw + OW)
+        seen = met[:, None] & (f < F)[None, :]
+        pixel = (at - (kh * OW + kw) * F)[:, None] + f[None, :]
+        filters = tap * (C * F) + c[None, :] * F + f[:, None]
+        known = (c < C)[None, :] & (f < F)[:, None]
+        ah = tl.load(gh + pixel, mask=seen, other=0.0)
+        bh = tl.load(wh + filters, mask=known, other=0.0)
+        al = tl.load(gl + pixel, mask=seen, other=0.0)
+        bl = tl.load(wl + filters, mask=known, other=0.0)
+        total = _plus(ah, al, bh, bl, total)
+    to = t * (B * H * W * C) + ((b * H + ih) * W + iw)[:, None] * C + c[None, :]
+    tl.store(out + to, total, mask=ok[:, None] & (c < C)[None, :])
+
+
+@triton.jit
+def slopes_of_filters(
+    xh,
+    xl,
+    gh,
+    gl,
+    out,
+    B,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    F: tl.constexpr,
+    PARTS,
+    EACH,
+    BR: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+):
+    """Over EACH pixels, in PARTS sums that are added up afterwards."""
+    OH: tl.constexpr = H - KH + 1
+    OW: tl.constexpr = W - KW + 1
+    K: tl.constexpr = KH * KW * C
+    ROW: tl.constexpr = KW * C
+    M = B * OH * OW
+    BLOCKS: tl.constexpr = (F + BN - 1) // BN
+    t = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(2)
+    f = tl.program_id(0) % BLOCKS * BN + tl.arange(0, BN)
+    r = tl.program_id(0) // BLOCKS * BR + tl.arange(0, BR)
+    shift = r // ROW * (W * C) + r % ROW
+    xh += t * (B * H * W * C)
+    xl += t * (B * H * W * C)
+    gh += t * (M * F)
+    gl += t * (M * F)
+    total = tl.zeros((BR, BN), tl.float32)
+    for first in range(0, EACH, BM):
+        m = part * EACH + first + tl.arange(0, BM)
+        at = ((m // (OH * OW) * H + m // OW % OH) * W + m % OW) * C
+        pixel = at[:, None] + shift[None, :]
+        seen = (m < M)[:, None] & (r < K)[None, :]
+        slopes = m[:, None] * F + f[None, :]
+        known = (m < M)[:, None] & (f < F)[None, :]
+        ah = tl.load(xh + pixel, mask=seen, other=0.0)
+        bh = tl.load(gh + slopes, mask=known, other=0.0)
+        al = tl.load(xl + pixel, mask=seen, other=0.0)
+        bl = tl.load(gl + slopes, mask=known, other=0.0)
+        total = _plus(tl.trans(ah), tl.trans(al), bh, bl, total)
+    to = (t * PARTS + part) * (K * F) + r[:, None] * F + f[None, :]
+    tl.store(out + to, total, mask=(r < K)[:, None] & (f < F)[None, :])

@@ -1,0 +1,220 @@
+"""Mixed models where persons are the unit of privacy: what `mixed` does then.
+
+y = x'β + own effects of the task + e, as in `methods.mixed`. What is released about β are sums over
+persons: each says what its own rows tell, its information xxᵀ·w and its score x(y − μ) at the
+published β. Own effects of a task are no part of that, because a task knows them from all of its
+persons together. Each task then has its own effects, and slopes of its own as far as its rows speak
+for them, on all of its rows, for nothing: they never leave it.
+
+| formula                                                  | here                      |
+|----------------------------------------------------------|---------------------------|
+| which length ‖x‖² most persons have                      | stage "lengths"           |
+| Σ (xxᵀw, x(y − μ)) at the first β                        | stage "information"       |
+| Σ x(y − μ) at the published β, Σ (y − μ)²                | stage "scores"            |
+| β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀           | `Mixed._believed`         |
+
+**What is bounded.** All parts that one person sends have lengths whose squares add up to one: a
+vote, or information and score over lengths that follow from the published one, each with a share
+(`INFORMATION_SHARE`). The channel clips to one whatever is sent.
+
+**Why other shares than for tasks.** A task's information is near a multiple of the identity, a
+person's is one direction: of its length little is in every number. So the scores get most of a
+release. They are taken again at better points, which makes up for what is wrong in H; there is no
+second H.
+
+A person with several rows counts as much as one with a single row: the mean of them is sent.
+
+**Rates.** Most persons have no event, and some have: what a single one expects of itself says
+little of the rate. So persons tell whether they had the event and how long they were seen, in the
+round of votes, and β begins at the rate of all. An H that is taken far above it would be several
+times too large, and steps with it too short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tacit.families import FAMILIES
+from tacit.local import lengths
+from tacit.local.flat import FlatModel
+from tacit.local.mixed import between, level
+from tacit.methods.base import Board
+from tacit.methods.linear import shape_of
+from tacit.methods.mixed import MOST_RESIDUAL, OUTLYING, Mixed, Part, Rows
+from tacit.methods.posterior import RELATIVE, cleared
+from tacit.privacy.covariance import flatten
+
+if TYPE_CHECKING:
+    from tacit.data.federation import Federation, Kind
+    from tacit.privacy import Privacy
+
+INFORMATION_SHARE = 0.5
+"""Part of the first release (in inverse variance) for H."""
+RESIDUAL_SHARE, RESIDUAL_BOUND = 0.05, 4.0
+"""Part of a release for σ², and the bound of a squared residual over the present one."""
+ROUNDS_OF_SCORES = 3
+STEEPNESS: dict[str, float] = {
+    "regression": 1.0,
+    "binary": 0.25,
+    "multiclass": 0.25,
+    "count": 1.0,
+    "survival": 0.25,
+}
+"""The weight w of a row at β = 0, about."""
+MOST_LIVED = 4.0
+"""Intervals that a person is seen in, about: so many weigh as much as an event, in votes."""
+UNEVEN, STEEP = 2.0, (0.05, 0.5)
+"""A person's weight in H, over how many have an event, for those who have most; and its bounds."""
+LEVELS = (-9.0, 1.0)
+"""Logarithms of rates that anybody begins at."""
+QUIET = (0.15, 1.0, 0.8)
+"""Relative precision of the votes, of the information and of scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedOfPersons(Mixed):
+    """Mixed models whose shared part is made of bounded persons."""
+
+    known_as = "mixed"
+    summed_up = False  # how much tasks differ is not released, and errors of β would need it
+
+    def for_run(self, federation: Federation, privacy: Privacy | None) -> Mixed:
+        if privacy is None or privacy.unit == "task":
+            return Mixed(slopes=self.slopes, judged=self.judged).for_run(federation, privacy)
+        outputs, _ = shape_of(federation)
+        crowd = privacy.crowd(len(federation))
+        return replace(self, crowd=crowd, outputs=outputs, clip=1.0, whole=True, judged=True)
+
+    @property
+    def usual_rounds(self) -> int:
+        return 2 + ROUNDS_OF_SCORES
+
+    def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
+        again = len(super().stages("regression", rounds)) - 2  # refuses too few or too many
+        return ("lengths", "information", *("scores",) * again)
+
+    def weights(self, rounds: int, tasks: int) -> tuple[float, ...]:
+        votes, first, later = QUIET
+        return (votes, first, *(later,) * (rounds - 2))
+
+    def board(self, model: FlatModel) -> dict[str, Tensor]:
+        board = super().board(model)
+        rates = float(model.kind in ("count", "survival"))
+        return board | {
+            "steep": torch.full_like(board["length"], STEEPNESS[model.kind]),
+            "rates": torch.full_like(board["length"], rates),
+        }
+
+    def loud(self, beta: Tensor) -> Tensor:
+        return torch.ones_like(beta)
+
+    def _about_beta(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+        """Information and score, or the score alone; before that, how long x is."""
+        x, y, counts = rows
+        # How long somebody lived is an outcome: it must not decide how much the rest weighs.
+        timed = kind == "survival"
+        number = torch.ones_like(counts[0]) if timed else counts.sum().clamp(min=1.0)
+        squared = (x * x).sum(1).amax() if timed else (x * x).sum() / number
+        if board.stage == "lengths":
+            return squared.reshape(1)
+        # Who is longer weighs less, in information and score alike: then their sums still agree.
+        weight = (self._usual(board) / squared.clamp(min=1e-9)).clamp(max=1.0) / number
+        beta = board["beta"].reshape(self.outputs, -1)
+        if kind == "regression":
+            errors, known = (y - x @ beta[0]).unsqueeze(1), gram
+        else:
+            family, fitted = FAMILIES[kind], x @ beta.T
+            errors = (family.coded(y, self.outputs) - family.mean(fitted)) * counts.unsqueeze(1)
+            steep = family.weight(fitted) * counts.reshape(-1, 1, 1)
+            known = between(x, steep, x) if board.stage == "information" else x[:0]
+        found = weight * (errors.T @ x).reshape(-1)
+        if board.stage == "scores":
+            return found
+        return torch.cat([flatten(weight * known), found])
+
+    def _vote(self, model: FlatModel, main: Tensor, rows: Rows) -> Tensor:
+        # Of yes or no a single person has no level, and β begins at zero.
+        counted = model.kind == "count" and not model.fitted
+        levels = level(model.kind, rows, self.outputs) if counted else main[:0]
+        if model.kind != "survival" or model.fitted:
+            return lengths.votes(main[0], levels)
+        # Nor has it one over time: most persons have no event, but some have.
+        _, rate, lived = rows
+        told = torch.stack([(rate * lived).sum().clamp(max=1.0), lived.sum() / MOST_LIVED])
+        told = told / torch.linalg.vector_norm(told).clamp(min=1.0)
+        return torch.cat([lengths.votes(main[0], levels), told]) / math.sqrt(2)
+
+    def _voted(self, board: Board, mean: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        asked = len(mean) - len(lengths.LENGTHS)
+        if asked != 2:
+            return super()._voted(board, mean, noise)
+        mean, noise = mean * math.sqrt(2), noise * math.sqrt(2)
+        usual = super()._voted(board, mean[:-2], noise)
+        events, lived = mean[-2].clamp(min=noise), mean[-1].clamp(min=noise)
+        found = torch.log(events / (MOST_LIVED * lived)).clamp(*LEVELS)
+        begin = self._at_intercepts(board["beta"], found.reshape(1))
+        steep = (UNEVEN * events).clamp(*STEEP)
+        return usual | {"prior": begin, "beta": begin, "steep": steep}
+
+    def _usual(self, board: Board) -> Tensor:
+        """‖x‖² of about half of the persons; votes were read as the mark below."""
+        return lengths.STEP * board["length"]
+
+    def _tells_variances(self, kind: Kind, stage: str) -> bool:
+        return kind == "regression" and stage == "scores"
+
+    def _about_variances(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+        """The mean of its squared residuals over the present σ²."""
+        x, y, counts = rows
+        error = (y - x @ board["beta"]) / torch.sqrt(board["rest"])
+        return ((error * error).clamp(max=OUTLYING**2).sum() / counts.sum().clamp(min=1)).reshape(1)
+
+    def _parts(self, board: Board, moments: int) -> list[Part]:
+        d, length = len(board["beta"]), self._usual(board)
+        steep = board["steep"]
+        share = 1 - RESIDUAL_SHARE if moments else 1.0
+        # An event is worth one, however seldom it is; if it were shortened, rates would be too low.
+        score = torch.sqrt(board["rest"] * torch.where(board["rates"] > 0, 1.0, steep) * length)
+        if board.stage == "information":
+            parts = [
+                Part(d * (d + 1) // 2, steep * length, INFORMATION_SHARE),
+                Part(d, score, 1 - INFORMATION_SHARE),
+            ]
+        else:
+            parts = [Part(d, score, share)]
+        if moments:
+            parts.append(Part(1, torch.full_like(length, RESIDUAL_BOUND), RESIDUAL_SHARE))
+        return parts
+
+    def _levels(self, board: Mapping[str, Tensor]) -> Tensor:
+        """Where persons told none, it is as likely to be near zero as a slope."""
+        return super()._levels(board) & (board["rates"] > 0)
+
+    def _believed(self, board: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Of rates, H is small: without the directions that noise has made in it."""
+        released, doubt = board["informations"][0], board["information blur"]
+        clear, less = cleared(released, doubt[0])
+        rates = board["rates"] > 0
+        released = torch.where(rates, clear, released).expand_as(board["informations"])
+        doubt = torch.where(rates & (doubt > 0), less, doubt)
+        return super()._believed(board | {"informations": released, "information blur": doubt})
+
+    def _own_root(self, board: Board, columns: Tensor) -> Tensor:
+        """Tasks are few where persons are protected, and each knows much by itself: what is not
+        known about β, because of noise, is as if it were the task's own."""
+        width = columns.shape[1]
+        blocks = board["covariance"].reshape(self.outputs, width, self.outputs, width)
+        doubt = torch.einsum("iaib->ab", blocks) / (self.outputs * board["rest"])
+        values, vectors = torch.linalg.eigh(doubt)
+        return torch.cat([columns.T @ board["root"], vectors * values.clamp(min=0.0).sqrt()], dim=1)
+
+    def _varied(self, board: Board, told: Tensor, blur: Tensor) -> dict[str, Tensor]:
+        """σ² from the mean squared residual; variances of own effects stay what tasks judge."""
+        rest = (board["rest"] * told[0].clamp(*RELATIVE)).clamp(max=MOST_RESIDUAL)
+        return {"rest": rest, "working rest": rest}
