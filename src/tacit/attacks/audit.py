@@ -6,6 +6,9 @@
 | one run   | the whole run, with canaries put in by fair coins      | `guesses.guess`             |
 | neighbour | the first round, with a row more or less in one task   | `guesses.told_apart`        |
 
+Where persons are hidden, the worst task is a worst person, canaries are persons who are made up,
+and a neighbour has one person more or less.
+
 An attack can refute a promise; it cannot prove one. A bound below the promise says that this
 observer, with so many tries, found nothing.
 """
@@ -13,6 +16,7 @@ observer, with so many tries, found nothing.
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from typing import Any
 
@@ -58,8 +62,9 @@ def audit(
     ----------
     many_runs : how often the channel is run (2000 to 20 000 times, by the rounds)
     one_run, canaries : make the whole run once instead, with so many canaries (1000)
-    neighbour : the same federation with a row more or less in one task: does any other task's
-        contribution move, and by how much the sum? Only the first round is run
+    neighbour : the same federation with a row more or less in one task (where persons are hidden,
+        with one more or less of them): does any other contribution move, and by how much the sum?
+        Only the first round is run
     ledger : of a run that was made: the releases that it booked are attacked
     confidence : of the lower bound
     """
@@ -83,14 +88,18 @@ def audit(
     privacy = dataclasses.replace(privacy, delta=privacy.delta_for(len(federation)))
     plan = plan.but(privacy=privacy, curator=plan.curator and plan.curator.simulated)
     compute, progress = device_of(plan.device), progress_of(progress)
-    randomness = Randomness.of(seed)
+    # Those who pool what they know need noise that can be recomputed.
+    pooled = plan.curator is not None or privacy.noise_by == "task"
+    own = int.from_bytes(os.urandom(6), "little") if one_run and pooled else None
+    randomness = Randomness.of(own if seed is None else seed)
     made = model_of(plan.model, federation, randomness.key("model", 0)).to(compute)
 
     def ready(extra: int = 0, of: Federation = federation) -> Simulation:
         """The run as it would start, in a federation of so many more tasks."""
         progress.say("calibrating the noise" if privacy.epsilon else "preparing")
-        share = cohort / len(federation) if extra and cohort > 1 else cohort
-        sampler = sampler_for(privacy.sampling, share, len(federation) + extra)
+        crowd, each = privacy.crowd(len(federation)), privacy.at_most
+        share = cohort / crowd if extra and cohort > 1 else cohort
+        sampler = sampler_for(privacy.sampling, share, crowd + extra * each, each)
         return simulation_of(plan, of.to(compute), made, sampler, randomness, compute)
 
     how = attacks.How(privacy, many_runs, seed, confidence, progress)

@@ -14,7 +14,7 @@ from tacit.files import read_json, replace
 from tacit.privacy import Privacy, Release, Sampler, spent
 from tacit.privacy.accounting import B
 from tacit.privacy.guarantee import delta_up, differs, epsilon_up
-from tacit.privacy.sampling import Neighbours
+from tacit.privacy.sampling import Neighbours, Unit
 
 FILE = "audit.json"
 
@@ -30,6 +30,7 @@ class Promised:
     accountant: str
     releases: int
     noise_multiplier: float
+    unit: Unit = "task"
 
     @classmethod
     def of(
@@ -47,17 +48,18 @@ class Promised:
             total.epsilon,
             privacy.delta,
             which,
-            str(sampler),
+            sampler.said(privacy.unit),
             total.accountant,
             sum(count for entry, count in booked.items() if isinstance(entry, Release)),
             min(entry.noise_multiplier for entry in booked),
+            privacy.unit,
         )
 
     def __str__(self) -> str:
         releases = f"{self.releases} release{'s' if self.releases != 1 else ''}"
         return (
             f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
-            f"{differs(self.neighbours)}, {self.sampling}, {releases}, "
+            f"{differs(self.neighbours, self.unit)}, {self.sampling}, {releases}, "
             f"{self.accountant} accountant"
         )
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "tune": ("tune:tune", "Choose settings by runs that are paid for."),
     "demo": ("results:demo", "Real data, about a minute."),
     "forecast": ("forecast:forecast", "Is it likely to help? No data needed."),
+    "watch": ("watch:watch", "A live page for a run, a silo or a coordinator."),
     "compare": ("results:compare", "Several runs side by side."),
     "predict": ("results:predict", "Predict new rows with the models of a run."),
     "account": ("account:account", "Noise into ε and back."),

@@ -22,6 +22,8 @@ def account(
     tasks: Annotated[int | None, OPTION(help="Number of tasks.")] = None,
     neighbours: Annotated[str, OPTION(help="add-remove or replace.")] = "add-remove",
     sampling: Annotated[str, OPTION(help="poisson, in-turn or everyone.")] = "poisson",
+    unit: Annotated[str, OPTION(help="task, person or row; --tasks then counts those.")] = "task",
+    at_most: Annotated[int, OPTION(help="How many tasks a person may be at.")] = 1,
     as_json: Json = False,
 ) -> None:
     """What a noise multiplier is worth in ε, or the other way round; no data needed."""
@@ -35,10 +37,15 @@ def account(
         raise TacitError(f"--rounds {rounds}: at least 1 is needed")
     number = tasks or 1
     chosen: Any = {"neighbours": neighbours, "sampling": sampling}
+    if unit != "task":
+        # Without --tasks nothing but δ depends on how many there are, and that is then given.
+        chosen |= {"unit": unit, "persons": max(2, number), "at_most": at_most}
     privacy = Privacy(epsilon=epsilon, delta=delta, noise=noise, **chosen)
-    sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number)
+    sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number, at_most)
     multiplier = privacy.noise_multiplier(sampler, rounds, number)
-    booked = Counter(Release(sampler.at(round), multiplier) for round in range(rounds))
+    booked = Counter(
+        Release(sampler.at(round), multiplier, unit=privacy.unit) for round in range(rounds)
+    )
     promise = guarantee(
         booked,
         channel="billboard",
@@ -49,7 +56,7 @@ def account(
         seeded=False,
     )
     if as_json:
-        promised = ("epsilon", "delta", "neighbours", "sampling")
+        promised = ("epsilon", "delta", "unit", "neighbours", "sampling")
         keep = (*promised, "accountant", "releases", "noise_multiplier")
         full = promise.to_json()
         print(json.dumps({key: full[key] for key in keep}))

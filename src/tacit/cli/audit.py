@@ -35,7 +35,7 @@ def audit(
     many_runs: Annotated[
         int | None,
         OPTION(
-            help="Runs of the channel alone, with and without one worst task; the default attack.",
+            help="Runs of the channel alone, with and without one worst task (or person); default.",
             rich_help_panel=ATTACK,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def audit(
     neighbour: Annotated[
         Path | None,
         OPTION(
-            help="The table with a row more or less in one task: does any other task move?",
+            help="The table with a row (or person) more or less in one task: do others move?",
             rich_help_panel=ATTACK,
         ),
     ] = None,
@@ -67,10 +67,10 @@ def audit(
             raise TacitError(f"{folder} has all settings of its run: leave the others out")
         checked = check(read(folder / "config.json"))
         with where_it_began(folder):
-            federation = checked.data.federation()
+            federation = checked.federation()
     else:
         checked = check(merge(read(config) if config is not None else {}, flags))
-        federation = checked.data.federation()
+        federation = checked.federation()
     found = tacit.audit(
         federation,
         **vars(checked.plan()),
@@ -100,8 +100,8 @@ def _books(folder: Path) -> Any:
 
 
 def _neighbour(config: Config, table: Path) -> Any:
-    changed = config.data.model_copy(update={"source": str(table)})
-    return changed.federation()
+    data = config.data.model_copy(update={"source": str(table)})
+    return config.model_copy(update={"data": data}).federation()
 
 
 def _show(found: Audit, folder: Path | None) -> None:

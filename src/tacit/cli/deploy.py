@@ -1,4 +1,4 @@
-"""`tacit deploy`: a trial of runs across silos on one machine, as real processes."""
+"""`tacit deploy`: a trial across silos on one machine, and the same over somebody's Flower."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from rich.console import Console
 from tacit.cli.options import OPTION, names
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_keys
+from tacit.deploy.project import write_project
 from tacit.deploy.site import AGREED
 from tacit.errors import TacitError
 from tacit.secure.jobs.job import COORDINATOR
 
 app = typer.Typer(
     name="deploy",
-    help="Keys for a trial across silos, and a demo of one.",
+    help="Keys for a trial across silos, a Flower app, and a demo.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -50,9 +51,23 @@ def keys(
 
 
 @app.command()
+def flower_app(
+    folder: Annotated[Path, typer.Argument(help="Folder for the project; it is made.")],
+    consortium: Annotated[Path, OPTION(help="What was agreed: consortium.toml.")],
+) -> None:
+    """Write a Flower project that runs this consortium on a Flower federation you have.
+
+    What is trusted there, beyond `tacit coordinator run`, is in docs/deploy.md.
+    """
+    for path in write_project(folder, consortium):
+        typer.echo(path)
+    typer.echo(f"Then read {folder / 'README.md'}, and: flwr run {folder}")
+
+
+@app.command()
 def demo(
     out: Annotated[Path, OPTION(help="Folder for all parties.")] = Path("runs/deploy-demo"),
-    rounds: Annotated[int, OPTION(help="Number of rounds.")] = 10,
+    rounds: Annotated[int, OPTION(help="Number of rounds.")] = 5,
 ) -> None:
     """One coordinator and four hospitals, as processes with TLS and registered keys, offline."""
     from tacit.demos.deploy import run_demo  # needs Flower

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import tacit
-from tacit.cli.options import OPTION, Json
+from tacit.cli.options import OPTION, Categorical, Drop, Json, names
 from tacit.errors import TacitError
 
 
@@ -27,12 +28,16 @@ def forecast(
     epsilon: Annotated[float | None, OPTION(help="The promise; without it, no privacy.")] = None,
     rounds: Annotated[int | None, OPTION(help="If not what is usual for the method.")] = None,
     cohort: Annotated[float | None, OPTION(help="Share of the tasks in a round.")] = None,
+    unit: Annotated[str, OPTION(help="Who is hidden: task, person or row.")] = "task",
+    persons: Annotated[int | None, OPTION(help="About how many all tasks have together.")] = None,
     simulate: Annotated[int, OPTION(help="Also make so many runs on made-up tables.")] = 0,
     data: Annotated[
         str | None, OPTION(help="A table whose tasks, columns and target are public.")
     ] = None,
     task: Annotated[str | None, OPTION(help="Its column that says whose row it is.")] = None,
     target: Annotated[str | None, OPTION(help="Its column to predict.")] = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
     plot: Annotated[Path | None, OPTION(help="Draw the gain over ε and tasks: .png, .svg.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -41,7 +46,9 @@ def forecast(
     With --data the number of tasks, the columns and the kind of target are read off a table. How
     many rows tasks have is private, so --rows is asked for even then.
     """
-    facts: dict[str, Any] = {} if data is None else public_facts(data, task, target)
+    columns = {"task": task, "target": target}
+    columns |= {"drop": names(drop), "categorical": names(categorical)}
+    facts: dict[str, Any] = {} if data is None else public_facts(data, columns)
     given = {"tasks": tasks, "rows": rows, "features": features, "classes": classes}
     given |= {"numbers": numbers}
     facts |= {name: value for name, value in given.items() if value is not None}
@@ -49,7 +56,7 @@ def forecast(
     if absent:
         why = " (rows of tasks are private: say a number that is not)" if data else ""
         raise TacitError(f"give {' and '.join(absent)}{why}")
-    course: dict[str, Any] = {"rounds": rounds, "cohort": cohort}
+    course: dict[str, Any] = {"rounds": rounds, "cohort": cohort, "unit": unit, "persons": persons}
     found = tacit.forecast(**facts, epsilon=epsilon, **course, simulate=simulate)
     if plot is not None:
         found.plot(plot)
@@ -73,9 +80,8 @@ def forecast(
         console.print(str(plot))
 
 
-def public_facts(source: str, task: str | None, target: str | None) -> dict[str, Any]:
+def public_facts(source: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     """What docs/privacy.md takes to be public of a table."""
-    columns = {"task": task, "target": target}
     read = {name: column for name, column in columns.items() if column is not None}
     found = tacit.data.load(source, **read)
     if found.kind not in ("regression", "count", "binary", "multiclass") or found.heads is not None:

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import data
-from tacit.cli.options import OPTION, Json, pairs, targets
+from tacit.cli.options import OPTION, Categorical, Drop, Json, names, pairs, targets
 from tacit.data.lacking import in_words, lacking
 from tacit.data.numerals import READ
-from tacit.data.reading import SUFFIXES
-from tacit.data.schema import write_schema
+from tacit.data.reading import SUFFIXES, read_table
+from tacit.data.schema import Schema, naming_rows, write_schema
 from tacit.errors import TacitError
 from tacit.methods import METHODS
 from tacit.privacy import NOT_COVERED
@@ -62,6 +62,11 @@ def data_sets(
     ] = None,
     task: Annotated[str | None, OPTION(help="Column that says whose row it is.")] = None,
     target: Annotated[str | None, OPTION(help="Column to predict.")] = None,
+    event: Annotated[
+        str | None, OPTION(help="Column of 0 and 1: whether the event came at that time.")
+    ] = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
     min_rows: Annotated[int | None, OPTION(help="Leave out tasks with fewer rows.")] = None,
     encoding: Annotated[str | None, OPTION(help="Of text that is not UTF-8.")] = None,
     option: Annotated[
@@ -76,10 +81,15 @@ def data_sets(
     """The data sets known by name, or what tacit makes of a file, before any training."""
     if source is not None:
         given = {"task": task, "target": targets(target), "min_rows": min_rows}
-        given |= {"encoding": encoding}
+        given |= {"encoding": encoding, "event": event}
+        given |= {"drop": names(drop), "categorical": names(categorical)}
         options = {key: value for key, value in given.items() if value is not None}
         found = data.load(source, **(options | pairs("--option", option)))
-        _describe(found, None if write_schema is None else _written(found, write_schema), as_json)
+        naming = []
+        if isinstance(found.schema, Schema) and source.endswith(SUFFIXES):
+            naming = naming_rows(read_table(source, encoding), found.schema)
+        written = None if write_schema is None else _written(found, write_schema)
+        _describe(found, naming, written, as_json)
         return
     if write_schema is not None:
         raise TacitError("--write-schema needs a table: tacit data FILE --task … --target …")
@@ -108,7 +118,7 @@ def _written(federation: Any, path: Path) -> str:
     return f"{path}: {DERIVED}"
 
 
-def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
+def _describe(federation: Any, naming: list[str], schema: str | None, as_json: bool) -> None:
     counts = federation.train.counts
     facts = {
         "source": federation.source,
@@ -122,6 +132,7 @@ def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
         "leaks": list(federation.leaks),
     }
     facts |= {} if federation.schema is None else {"cells": READ}
+    facts |= {"different in every row": naming} if naming else {}
     absent = lacking(federation)
     facts |= {"lacking": absent, "lacking_label": NOT_COVERED} if absent else {}
     facts |= {} if schema is None else {"schema": schema}
@@ -135,6 +146,12 @@ def _describe(federation: Any, schema: str | None, as_json: bool) -> None:
         "training rows": f"{facts['training rows']}: {NOT_COVERED}",
         "rows of a task": f"{sizes}: {NOT_COVERED}",
     }
+    if naming:
+        shown["different in every row"] = (
+            f"{', '.join(naming)}: taken for measurements; if they only name rows, leave them out "
+            f"(--drop {','.join(naming)})"
+        )
+    shown["leaks"] = shown["leaks"] or "none"
     del shown["rows_label"]  # it stands beside the figures
     if absent:
         del shown["lacking_label"]

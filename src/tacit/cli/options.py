@@ -19,6 +19,9 @@ OPTION = typer.Option
 Json = Annotated[bool, OPTION("--json", help="Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, OPTION("--quiet", "-q", help="Print only the path of the result.")]
 
+Drop = Annotated[str | None, OPTION(help="Columns to leave out, with commas.")]
+Categorical = Annotated[str | None, OPTION(help="Columns of numbers that are categories.")]
+
 
 def names(text: str | None) -> list[str] | None:
     """`a,b,c` as a list."""

@@ -82,11 +82,9 @@ def predict(
     ] = None,
     encoding: Annotated[str | None, OPTION(help="Of a table that is not UTF-8.")] = None,
     decimal: Annotated[str | None, OPTION(help="Decimal mark of numbers in text: . or ,")] = None,
-    known: Annotated[
+    join: Annotated[
         Path | None,
-        OPTION(
-            help="Table of rows with the target, from which tasks learn that did not take part."
-        ),
+        OPTION(help="Table of rows with the target, by which tasks join that did not take part."),
     ] = None,
 ) -> None:
     """Predict new rows, each with the personal model of its own task.
@@ -103,7 +101,7 @@ def predict(
         raise TacitError(f"{data} has no column {schema.task!r}, which says whose row it is")
     tasks = task_names(table, schema.task)
     with said_of(data):
-        values = models.predict(table, known=known)
+        values = models.predict(table, join=join)
     write_predictions(out, tasks, values, schema, models.federation.labels, kept)
     new = len(set(tasks.tolist()) - set(models.federation.names))
     guests = f"; {new} of the tasks did not take part" if new else ""

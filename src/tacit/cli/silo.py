@@ -17,6 +17,7 @@ from tacit.data.tabular import write_predictions
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_node_key
 from tacit.deploy.personal import predict_rows
+from tacit.deploy.project import SILO
 from tacit.deploy.site import AGREED, SETTINGS, Site, write_settings
 from tacit.deploy.table import check as checked
 from tacit.deploy.trust import what_leaves
@@ -40,9 +41,15 @@ def init(
     consortium: Annotated[Path, OPTION(help="What was agreed: consortium.toml.")],
     name: Annotated[str, OPTION(help="Which of its silos this is.")],
     data: Annotated[Path, OPTION(help="This silo's own table, CSV or Parquet; it stays there.")],
-    coordinator: Annotated[str, OPTION(help="Where the coordinator listens: host:port.")],
+    coordinator: Annotated[
+        str | None,
+        OPTION(help="Where the coordinator listens: host:port; a Flower app needs none."),
+    ] = None,
     authority: Annotated[
         Path | None, OPTION("--ca", help="The coordinator's ca.pem, if it is not there yet.")
+    ] = None,
+    person: Annotated[
+        str | None, OPTION(help="Column that says whose row each is, if persons are protected.")
     ] = None,
 ) -> None:
     """Make a silo's folder: its copy of what was agreed, its settings, its key."""
@@ -50,7 +57,8 @@ def init(
     terms.index(name)
     if (folder / SETTINGS).exists():
         raise TacitError(f"{folder} is a silo's folder already: give another, or remove it")
-    host_and_port(coordinator)
+    if coordinator is not None:
+        host_and_port(coordinator)
     close_folder(folder)
     if authority is not None:
         copy(authority, folder / "ca.pem")
@@ -58,11 +66,15 @@ def init(
         make_node_key(folder)
     if consortium.resolve() != (folder / AGREED).resolve():
         copy(consortium, folder / AGREED)
-    write_settings(folder, name=name, data=str(data.resolve()), coordinator=coordinator)
+    given = {"name": name, "data": str(data.resolve()), "coordinator": coordinator}
+    given["person"] = person
+    write_settings(folder, **{key: value for key, value in given.items() if value is not None})
     console = Console(soft_wrap=True)
     console.print(f"[bold]Silo[/bold]    {escape(name)} of {escape(terms.consortium)} in {folder}")
-    console.print(f"[bold]Give[/bold]    {folder / 'node.pub'} to the coordinator, nothing else")
-    if not (folder / "ca.pem").exists():
+    if coordinator is not None:
+        said = f"{folder / 'node.pub'} to the coordinator, nothing else"
+        console.print(f"[bold]Give[/bold]    {said}")
+    if coordinator is not None and not (folder / "ca.pem").exists():
         console.print(f"[bold]Get[/bold]     the coordinator's ca.pem, and put it into {folder}")
     console.print(f"[bold]Then[/bold]    tacit silo check {folder}")
 
@@ -71,7 +83,7 @@ def init(
 def check(folder: Folder) -> None:
     """Read the silo's own table against what was agreed. Nothing is sent."""
     site = Site.open(folder)
-    found = checked(site.terms, site.settings.name, site.table)
+    found = checked(site.terms, site.settings.name, site.table, site.settings.person)
     console = Console(soft_wrap=True)
     for warning in found.warnings:
         console.print(f"[yellow]note[/yellow]  {escape(warning)}")
@@ -88,7 +100,10 @@ def check(folder: Folder) -> None:
     )
     for place, line in enumerate(what_leaves(site.terms)):
         console.print(f"[bold]{'' if place else 'Agreed':<8}[/bold]· {escape(line)}")
-    console.print(f"[bold]Then[/bold]    tacit silo run {escape(str(folder))}")
+    then = f"tacit silo run {folder}"
+    if site.settings.coordinator is None:  # a Flower app: see docs/deploy.md
+        then = f"flower-supernode … --node-config '{SILO}=\"{folder.resolve()}\"'"
+    console.print(f"[bold]Then[/bold]    {escape(then)}")
 
 
 @app.command()
@@ -102,7 +117,7 @@ def run(
     site = Site.open(folder)
     until = "until a run is over" if once else "until Ctrl-C"
     _say(
-        f"{site.settings.name} of {site.terms.consortium} answers {site.settings.coordinator} "
+        f"{site.settings.name} of {site.terms.consortium} answers {site.coordinator} "
         f"{until}; what may leave: tacit silo check {folder}"
     )
     run_silo(folder, once=once, say=_say)

@@ -20,9 +20,12 @@ DATA = [
         ("task", str, "Column that says whose row it is."),
         ("target", str | list, "Column to predict; several, with commas, for yes/no labels."),
         ("kind", str, "regression, binary, multiclass or multilabel, if guessed wrong."),
+        ("event", str, "Column of 0 and 1: whether the event came at the time in the target."),
+        ("cuts", list, "Ends of the intervals of that time, with commas: public numbers."),
         ("drop", list, "Columns to leave out, with commas."),
         ("features", list, "Columns to use, with commas."),
         ("categorical", list, "Columns of numbers that are categories."),
+        ("person", str, "Column that says which person a row is of, for --unit person."),
         ("min_rows", int, "Leave out tasks with fewer rows."),
         (
             "scale",

@@ -48,7 +48,7 @@ def _train(
     config = check(merge(tables, flags))
     plan = config.plan()
     folder = Path(plan.out or fresh_folder(config.method.name))
-    federation = config.data.federation()
+    federation = config.federation()
     with hold(folder):
         started = (folder / CHECKPOINT / SETTINGS).exists()
         if started and not resume:

@@ -54,7 +54,7 @@ def tune(
     folder = Path(plan.out or fresh_folder(f"{checked.method.name}-tuned"))
     run = tune_plan(
         plan.but(out=folder),
-        checked.data.federation(),
+        checked.federation(),
         checked.tune.search(),
         checked.tune.runs,
         progress=silent if quiet or as_json else Bar(),

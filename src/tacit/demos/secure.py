@@ -94,6 +94,7 @@ def run_secure_demo(out: Path, *, as_json: bool = False) -> None:
         rows.append(_row(f"{SERVERS} servers", secure, time.perf_counter() - began))
     apart = _apart(plain, secure)
     make_folder(out)
+    secure.baselines = {"local": alone.measured}
     secure.report(out / "secure.html")
     if as_json:
         found = {"data": words, "label": NOT_COVERED, "rows": rows, "models_apart": apart}

@@ -36,9 +36,12 @@ from tacit.methods import (
     Mixed,
     RelatedPMTL,
     SharedPrior,
+    SharedShapes,
     TrainedMethod,
 )
+from tacit.methods.linear import shape_of
 from tacit.methods.mixed import MOST_COEFFICIENTS
+from tacit.methods.of_persons import of_persons
 from tacit.models import MODELS
 
 STEADY: dict[str, Any] = dict(
@@ -71,26 +74,32 @@ class Intended:
 def choose(federation: Federation, plan: Plan) -> Intended:
     """The method (an instance, a name, or "auto") with the rounds and the cohort it will have.
 
-    A mixed model needs no rows to judge by: unless the method's models are to be kept as they are,
-    all rows but the test rows are learned from.
+    A mixed or an additive model needs no rows to judge by: unless the method's models are to be
+    kept as they are, all rows but the test rows are learned from. A method that has a model of its
+    own trains that one, if none but the default was named.
     """
     named, rounds, cohort = plan.method != AUTO, plan.rounds, plan.cohort
     picked, why = (method_of(plan.method), "") if named else _auto(federation, plan.model)
+    if plan.privacy is not None and plan.privacy.unit != "task":
+        picked = of_persons(picked)
     made = picked.for_run(federation, plan.privacy)
     steady = not named and isinstance(made, TrainedMethod)
     if rounds is None:
         votes = Votes.of(made, federation)
         rounds = len(votes.stages) + (ROUNDS if steady else made.usual_rounds)
     if cohort is None:
-        cohort = min(1.0, TOGETHER / max(len(federation), 1)) if steady else 1.0
-    if isinstance(made, Mixed) and plan.personalise != "none":
+        crowd = len(federation) if plan.privacy is None else plan.privacy.crowd(len(federation))
+        cohort = min(1.0, TOGETHER / max(crowd, 1)) if steady else 1.0
+    if isinstance(made, Mixed | SharedShapes) and plan.personalise != "none":
         federation = federation.without_validation()
+    if plan.model in (Method.usual_model, MODELS[Method.usual_model]):
+        plan = plan.but(model=made.usual_model)
     plan = plan.but(method=made, rounds=rounds, cohort=cohort)
     return Intended(plan, federation, picked, made, rounds, cohort, why)
 
 
 def mixes(kind: Kind, columns: int, outputs: int) -> bool:
-    """Whether `mixed` can fit a linear model of so many columns."""
+    """Whether `mixed` can fit a linear model of so many columns, with so many scores for a row."""
     return kind in Mixed.kinds and (outputs == 1 or outputs * (columns + 1) <= MOST_COEFFICIENTS)
 
 
@@ -102,7 +111,7 @@ def _auto(federation: Federation, model: MODEL_TYPES) -> tuple[Method, str]:
     linear, through = (model in (name, MODELS[name]) for name in ("linear", "linear-no-intercept"))
     wide, whole = math.prod(federation.input_shape), federation.heads is None
     columns = f"{rows}, a linear model of {wide} columns"
-    if linear and whole and mixes(federation.kind, wide, federation.outputs):
+    if linear and whole and mixes(federation.kind, wide, shape_of(federation)[0]):
         return Mixed(judged=True), columns
     if through and whole and federation.kind in ONE_OUTPUT:
         return SharedPrior(), columns

@@ -28,7 +28,7 @@ from tacit.local.bayes import design
 from tacit.local.chunks import widths_of
 from tacit.local.own import constants, raw_of
 from tacit.methods import FedAvg, OnBillboard, TrainedMethod
-from tacit.methods.linear import alone, as_parameters
+from tacit.methods.linear import alone, as_parameters, shape_of
 from tacit.metrics import Metrics, evaluate_rows
 from tacit.privacy import Sampler
 
@@ -69,7 +69,7 @@ def global_scores(
 
 def exactly_alone(trained: Tasks, tasks: Tensor | None = None) -> Metrics:
     """Scores of single-task regression, solved exactly, each task weighing its own strengths."""
-    model, outputs = trained.model, trained.federation.outputs
+    model, outputs = trained.model, shape_of(trained.federation)[0]
 
     def one(batches: Batches) -> Tensor:
         rows = design(batches, model.size // outputs)
@@ -85,13 +85,12 @@ def exactly_alone(trained: Tasks, tasks: Tensor | None = None) -> Metrics:
 
 
 def own_means(trained: Tasks) -> Metrics | None:
-    """Scores of each task's mean, or of its shares of classes; None for targets without one."""
+    """Scores of each task's mean, shares of classes or hazards; None for targets without any."""
     federation = trained.federation
-    if federation.kind not in KINDS or federation.heads is not None:
+    if federation.kind not in (*KINDS, "survival") or federation.heads is not None:
         return None
     rows = federation.part(trained.test_part)
-    outputs = federation.outputs if federation.kind == "multiclass" else 1
-    mean = constants(federation.kind, federation.train, outputs)
+    mean = constants(federation.kind, federation.train, federation.outputs)
     said = torch.repeat_interleave(raw_of(federation.kind, mean), rows.counts, dim=0)
     return evaluate_rows(federation.kind, said, rows, federation.target_scale, federation.heads)
 

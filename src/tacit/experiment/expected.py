@@ -16,7 +16,8 @@ about how far a score is off.
 Two constants are calibrated on made-up tables, never on real ones: a task alone knows no variances
 and chooses among a few models on few rows, which costs it more than this (`ALONE`), and its last
 step makes up for part of that whatever others say (`BESIDE`). For methods with many local steps
-(`pmtl`) the same formulas are a guess.
+(`pmtl`) the same formulas are a guess, and where persons are hidden so is how well votes are heard
+(`PEAK`, after a look at three kinds of made-up tables).
 """
 
 from __future__ import annotations
@@ -30,18 +31,22 @@ import numpy as np
 
 from tacit.data.common import ENOUGH
 from tacit.engine.votes import Votes
+from tacit.errors import TacitError
 from tacit.experiment.auto import choose
 from tacit.experiment.plan import Plan
 from tacit.experiment.supposed import LEVELS, PREDICTABLE, Facts, World, directions
-from tacit.local import units
+from tacit.local import ranges, units
 from tacit.methods import Mixed, OnBillboard
 from tacit.methods.mixed import LOUD, MOMENTS_SHARE, SYMMETRIC, TRACE_SHARE, UNLIKE
+from tacit.methods.mixed_persons import INFORMATION_SHARE, RESIDUAL_SHARE, STEEPNESS
 from tacit.privacy import Everyone, Privacy
 
 ALONE, BESIDE = 0.15, 0.15
 """What not knowing the variances costs, times √(coefficients / rows), of what a task is off by:
 alone, and with the others. The best alone averages over models as a run's last step does, so both
 cost the same."""
+PEAK = 0.3
+"""Of all persons, those who vote for the fullest bin of a column, and some of its neighbours."""
 DRAWS = 4000
 """Of scores, for the log loss of classes."""
 
@@ -77,22 +82,28 @@ def releases(
     facts: Facts, epsilon: float | None, rounds: int | None = None, cohort: float | None = None
 ) -> Releases:
     """What the run would publish, with the noise that its promise needs."""
-    privacy = None if epsilon is None else Privacy(epsilon=epsilon)
-    outline = facts.outline()
+    privacy, outline, crowd = facts.privacy(epsilon), facts.outline(), facts.crowd
     intended = choose(outline, Plan.of(privacy=privacy, rounds=rounds, cohort=cohort))
     method, total, many = intended.method, intended.rounds, intended.cohort
     if privacy is None:
         return Releases(method.called, total, combines=isinstance(method, Mixed))
+    if facts.persons is not None and not isinstance(method, Mixed):
+        raise TacitError(
+            f"a run of {method.called} cannot be foreseen where persons are hidden: ask for fewer "
+            "classes or features, or make a run on a made-up table"
+        )
     assert isinstance(method, OnBillboard)
     votes = Votes.of(method, outline)
     after = votes.rounds_after(total)
-    weights = votes.weights(facts.tasks, total, method.weights(after, facts.tasks))
-    weights = weights or (1.0,) * total
-    share = many / facts.tasks if isinstance(many, int) else many
+    weights = votes.weights(crowd, total, method.weights(after, crowd)) or (1.0,) * total
+    share = many / crowd if isinstance(many, int) else many
     noise = _noise(privacy, share, weights, facts.tasks)
-    each = [noise / weight / (share * facts.tasks) for weight in weights]
+    each = [noise / weight / (share * crowd) for weight in weights]
     heard = 0.0 if votes.spared else 1.0
-    if votes.columns:
+    if votes.columns and votes.of_persons:
+        blur = each[0] * math.sqrt(votes.columns)
+        heard = NormalDist().cdf(PEAK / blur - ranges.CLEAR)
+    elif votes.columns:
         blur = each[0] * math.sqrt((2 * len(units.POWERS) - 1) * votes.columns)
         heard = NormalDist().cdf(1 / blur - units.SURE)
     stages = method.stages(facts.kind, after)
@@ -199,6 +210,8 @@ def remaining(
     sampling = (1 / known + own) / facts.tasks
     if not published.said:
         return 1 / (1 / beta + 1 / sampling)
+    if facts.persons is not None:
+        return _told_by_persons(facts, published, lam, beta, own, rest, sampling)
     # Squared lengths of what a task says: a score, and a matrix beside it.
     score = scores * (rest + own.sum()) * (n * len(lam) + LOUD**2) / rest**2
     matrix = scores * ((known**2).sum() + LOUD**4)
@@ -212,6 +225,34 @@ def remaining(
         else:
             blur = score * noise / (1 - MOMENTS_SHARE)
         told += 1 / (blur + doubt * SYMMETRIC * scores * q.sum())
+        q = 1 / (1 / beta + 1 / (sampling + 1 / (told * known**2)))
+    return q
+
+
+def _told_by_persons(
+    facts: Facts,
+    published: Releases,
+    lam: np.ndarray,
+    beta: np.ndarray,
+    own: np.ndarray,
+    rest: float,
+    sampling: np.ndarray,
+) -> np.ndarray:
+    """The same where persons say it, as `methods.mixed_persons` reads them.
+
+    What a person cannot know are the own effects of its task: they are noise in its score.
+    """
+    numbers, q, scores = facts.kind == "regression", beta, facts.scores
+    length, steep = len(lam) + 1.0, STEEPNESS[facts.kind]
+    known = lam if numbers else lam / rest
+    left = rest + LEVELS + own.sum() if numbers else 1.0
+    score, matrix = left * steep * length, (steep * length) ** 2
+    told, doubt = 0.0, 0.0
+    for one in published.said:
+        noise, share = one.noise**2, 1 - RESIDUAL_SHARE if numbers else 1.0
+        if one.information:
+            doubt, share = matrix * noise / INFORMATION_SHARE, 1 - INFORMATION_SHARE
+        told += 1 / (scores * score * noise / share + doubt * SYMMETRIC * scores * q.sum())
         q = 1 / (1 / beta + 1 / (sampling + 1 / (told * known**2)))
     return q
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -22,6 +22,7 @@ from tacit.experiment.start import progress_of
 from tacit.experiment.supposed import LEVELS, PREDICTABLE, WORLDS, Facts, made_up
 from tacit.experiment.train import train
 from tacit.privacy import Privacy
+from tacit.privacy.sampling import Unit
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, None)
 TASKS = (0.5, 1.0, 2.0, 4.0)
@@ -70,6 +71,8 @@ class Forecast:
 
     rows: int
     features: int
+    unit: Unit
+    persons: int | None
     kind: str
     classes: int
     here: Outlook
@@ -92,13 +95,15 @@ class Forecast:
     def sentence(self) -> str:
         """The answer."""
         here = self.here
+        whom = "" if self.unit == "task" else f" with every {self.unit} hidden"
         if here.likely != "unlikely":
+            helps = "may help" if here.likely == "perhaps" else f"{here.likely} to help"
             return (
-                f"{here.likely} to help: about {here.gain:.0%} lower {self.measure} than the best "
-                f"model alone ({here.low:.0%} to {here.high:.0%}), of which the others bring "
+                f"{helps}{whom}: about {here.gain:.0%} lower {self.measure} than the "
+                f"best model alone ({here.low:.0%} to {here.high:.0%}), of which the others bring "
                 f"{here.from_others:.0%}"
             )
-        why = f"unlikely to help: the others would bring about {max(here.from_others, 0):.1%}"
+        why = f"unlikely to help{whom}: the others would bring about {max(here.from_others, 0):.1%}"
         ways = []
         if self.tasks_needed is not None:
             ways.append(f"from about {self.tasks_needed} tasks on")
@@ -141,6 +146,8 @@ def forecast(
     epsilon: float | None = None,
     rounds: int | None = None,
     cohort: float | None = None,
+    unit: Unit = "task",
+    persons: int | None = None,
     simulate: int = 0,
 ) -> Forecast:
     """Whether taking part is likely to help; no data needed.
@@ -154,6 +161,8 @@ def forecast(
         yes or no; None for all
     epsilon : the promise; None for no privacy
     rounds, cohort : if not what is usual for the method
+    unit, persons : who is hidden, a whole "task", every "person" or every "row"; and about how many
+        persons all tasks have together (rows are tasks times rows, unless it is said)
     simulate : also make so many runs on tables that are made up accordingly
     """
     for name, value, least in (("tasks", tasks, 2), ("rows", rows, 2), ("features", features, 1)):
@@ -169,9 +178,14 @@ def forecast(
     if cohort is not None and not 0 < cohort <= 1:
         raise TacitError(f"cohort={cohort!r}: a share of the tasks is needed, up to 1")
     check_whole("simulate", simulate, 0)
+    if unit == "row" and persons is None:
+        persons = tasks * rows
+    if persons is not None:
+        check_whole("persons", persons, 2)
+    Privacy(epsilon=1.0, unit=unit, persons=persons)  # refuses one without the other
     kind = "regression" if classes is None else "binary" if classes == 2 else "multiclass"
     outputs = classes if classes and classes > 2 else 1
-    facts = Facts(tasks, rows, features, kind, outputs, numbers)
+    facts = Facts(tasks, rows, features, kind, outputs, numbers, unit, persons)
     return foreseen(facts, epsilon, rounds, cohort, simulate)
 
 
@@ -187,7 +201,7 @@ def foreseen(
 
     def at(tasks: float, epsilon: float | None, course: Course = usual) -> Outlook | None:
         try:
-            return point(replace(facts, tasks=max(2, round(tasks))), epsilon, *course)
+            return point(facts.of_tasks(max(2, round(tasks))), epsilon, *course)
         except TacitError:  # a method may refuse so many rounds
             return None
 
@@ -200,6 +214,8 @@ def foreseen(
     return Forecast(
         rows=facts.rows,
         features=facts.features,
+        unit=facts.unit,
+        persons=facts.persons,
         kind=facts.kind,
         classes=2 if facts.kind == "binary" else facts.outputs,
         here=here,
@@ -242,9 +258,8 @@ def simulated(facts: Facts, epsilon: float | None, runs: int) -> tuple[float, ..
         return ()
     with progress_of(None).rounds("runs on made-up tables", runs) as on_round:
         for seed in range(runs):
-            privacy = None if epsilon is None else Privacy(epsilon=epsilon)
             table = made_up(facts, WORLDS["half"], seed)
-            run = train(table, privacy=privacy, seed=seed, progress=silent)
+            run = train(table, privacy=facts.privacy(epsilon), seed=seed, progress=silent)
             ours, alone = run.measured.overall, run.baselines["local"].overall
             name = "nmse_pooled" if facts.kind == "regression" else "loss"
             found.append(1 - float(ours[name] or math.nan) / float(alone[name] or math.nan))

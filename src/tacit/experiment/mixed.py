@@ -54,6 +54,11 @@ def mixed(
 
     `run.predict(table)` reads new tables by the same formula.
     """
+    if kind == "survival":
+        raise TacitError(
+            "a formula has one outcome, and one over time is a time and an event: use tacit.train "
+            "(tacit train) with target and event, which fits a mixed model too"
+        )
     parsed = parse(formula)
     privacy = _promise(epsilon, delta, privacy)
     found = design(parsed, table)

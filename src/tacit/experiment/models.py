@@ -23,6 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from tacit import survival
 from tacit.data.cells import task_names
 from tacit.data.federation import Federation, Rows, TargetScale
 from tacit.data.heads import Heads
@@ -36,6 +37,7 @@ from tacit.engine.blend import Blend
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
 from tacit.experiment.newcomers import Newcomers, as_plain, from_plain
+from tacit.experiment.personal import PersonalModel
 from tacit.families import expected_count
 from tacit.files import create, make_folder, reading, replace, writing
 from tacit.formula.design import FormulaSchema
@@ -119,6 +121,7 @@ def write_models(
         "schema": federation.schema.to_json() if federation.schema else None,
         "tasks": list(federation.names),
         "method": None if method is None else as_plain(method),
+        "frozen": model.frozen,
     }
     replace(folder / "about.json", json.dumps(about, ensure_ascii=False).encode())
 
@@ -201,6 +204,11 @@ class SavedModels:
             model = MODELS[about["model"]](federation)
         flat = FlatModel(model, federation.kind)
         _check_fits(model, parameters, len(tasks))
+        if about.get("frozen") not in (None, flat.frozen):
+            raise TacitError(
+                "the model's frozen parameters are not those of the run: pass the module with the "
+                "body that it was trained with"
+            )
         board = Board(safetensors.torch.load_file(place / "billboard.safetensors"))
         newcomers = Newcomers(from_plain(about.get("method")), flat, board)
         blend = None
@@ -213,15 +221,27 @@ class SavedModels:
         rows = {name: value[tasks] for name, value in self.parameters.items()}
         return self.model.stacked(rows)
 
-    def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> np.ndarray:
+    def personal(self, task: str) -> PersonalModel:
+        """As `Run.personal`."""
+        index = self.federation.index(task)
+        w, buffers = self._personal(torch.tensor([index]))
+        inner = self.model.module(w[0], buffers[0])
+        return PersonalModel(inner, self.federation, index, self.blend)
+
+    def predict(self, x: Any, tasks: Any = None, *, join: Any = None) -> np.ndarray:
         """As `Run.predict`."""
         of = self.model, self._personal, self.newcomers
-        return predict(self.federation, *of, x, tasks, known, self.blend)
+        return predict(self.federation, *of, x, tasks, join, self.blend)
+
+    def model_for(self, task: str, x: Any, y: Any) -> PersonalModel:
+        """As `Run.model_for`."""
+        return model_for(self.federation, self.newcomers, task, x, y)
 
 
 def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) -> None:
-    """The stacked parameters of all tasks are those of this model."""
-    own = (*model.named_parameters(), *model.named_buffers())
+    """The stacked parameters of all tasks are those that this model learns."""
+    learned = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
+    own = (*learned, *model.named_buffers())
     wanted = {name: (tasks, *value.shape) for name, value in own}
     found = {name: tuple(value.shape) for name, value in parameters.items()}
     wrong = next((name for name in wanted | found if wanted.get(name) != found.get(name)), None)
@@ -236,15 +256,15 @@ def predict(
     newcomers: Newcomers,
     x: Any,
     tasks: Any = None,
-    known: Any = None,
+    join: Any = None,
     blend: Blend | None = None,
 ) -> np.ndarray:
     """Predictions of each row by the model of its own task, in the target's units."""
     x, named = _rows(federation, x, tasks)
     there = set(federation.names)
     guests = [name for name in dict.fromkeys(named) if name not in there]
-    if guests or known is not None:
-        federation, personal = newcomers.beside(federation, personal, guests, known)
+    if guests or join is not None:
+        federation, personal = newcomers.beside(federation, personal, guests, join)
     number = {name: k for k, name in enumerate(federation.names)}
     numbers = np.array([number[name] for name in named], dtype=np.int64)
     if len(numbers) != len(x):
@@ -287,11 +307,22 @@ def predict(
         # The classes of a pixel compete within each head.
         heads = 1 if federation.heads is None else len(federation.heads)
         values = out.unflatten(1, (heads, -1)).softmax(dim=2).flatten(1, 2).cpu().numpy()
+    elif federation.kind == "survival":
+        values = np.column_stack(survival.predicted(out.double().cpu().numpy()))
     else:
         values = out.sigmoid().cpu().numpy()
     back = np.empty_like(values)
     back[order] = values
     return back
+
+
+def model_for(
+    federation: Federation, newcomers: Newcomers, task: str, x: Any, y: Any
+) -> PersonalModel:
+    """The model of a task that did not take part, from rows of its own."""
+    rows, _ = _rows(federation, x, ())
+    beside, (w, buffers) = newcomers.model_for(federation, str(task), rows, y)
+    return PersonalModel(newcomers.model.module(w, buffers), beside, len(federation))
 
 
 def _rows(federation: Federation, x: Any, tasks: Any) -> tuple[Any, list[str]]:

@@ -7,7 +7,7 @@ needs the constants that rows are scaled with, so there must be public ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeGuard
 
@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.data.cells import Table, task_names
-from tacit.data.federation import Federation, Rows, TargetScale
+from tacit.data.federation import NUMBERS, Federation, Rows, TargetScale
 from tacit.data.given import target_of
-from tacit.data.preprocess import Preprocessing
+from tacit.data.representation import represent
 from tacit.data.tabular import as_table
+from tacit.data.targets import class_codes, no_count
 from tacit.engine.evaluate import Personal
 from tacit.errors import TacitError
 from tacit.formula.design import FormulaSchema
@@ -57,15 +58,15 @@ class Newcomers:
     board: Board
 
     def beside(
-        self, federation: Federation, personal: Personal, guests: Sequence[str], known: Any
+        self, federation: Federation, personal: Personal, guests: Sequence[str], join: Any
     ) -> tuple[Federation, Personal]:
         """The federation with these tasks at its end, and the models of all.
 
-        `known` is a table of rows whose target is known, or None: tasks that have some there learn
+        `join` is a table of rows whose target is known, or None: tasks that have some there learn
         from them, as they would have at the end of the run.
         """
         public = self._public(federation, guests)
-        own = {} if known is None else self._learn(federation, known)
+        own = {} if join is None else self._learn(federation, join)
         of = [own.get(guest, public) for guest in guests] or [public]
         w, buffers = (torch.stack(side) for side in zip(*of, strict=True))
         tasks = len(federation)
@@ -77,6 +78,18 @@ class Newcomers:
             return torch.where(new, w[place], old[0]), torch.where(new, buffers[place], old[1])
 
         return _with_guests(federation, guests), models
+
+    def model_for(
+        self, federation: Federation, task: str, x: np.ndarray, y: Any
+    ) -> tuple[Federation, tuple[Tensor, Tensor]]:
+        """The federation with this task at its end, and the model that it learns from its rows."""
+        self._public(federation, [task])
+        _check_new(federation, [task])
+        known = _coded(federation, y)
+        if len(known) != len(x) or not len(x):
+            raise TacitError(f"there are {len(x)} rows but {len(known)} targets: give one for each")
+        model = self._join(federation, self._joining(), np.asarray(x, np.float32), known)
+        return _with_guests(federation, [task]), model
 
     def _public(self, federation: Federation, guests: Sequence[str]) -> tuple[Tensor, Tensor]:
         """What the billboard alone gives a task; or why that is nothing."""
@@ -94,53 +107,91 @@ class Newcomers:
             f"{who} was not part of the training, and {why}; tasks are named like {some}"
         )
 
-    def _learn(self, federation: Federation, known: Any) -> dict[str, tuple[Tensor, Tensor]]:
-        """The models of tasks with rows in this table, each from its own rows."""
-        method, schema = self.method, federation.schema
-        if method is None or not method.settles:
+    def _joining(self) -> Method:
+        """The method, where a task can join by rows of its own."""
+        if self.method is None or not self.method.joins:
             raise TacitError(
                 "tasks of this method train by gradient steps, which new ones cannot make up for: "
-                "leave known= (--known) out, or use a method like mixed"
+                "predict without rows to join by (join=, --join), or use a method like mixed or "
+                "clusters"
             )
+        return self.method
+
+    def _learn(self, federation: Federation, join: Any) -> dict[str, tuple[Tensor, Tensor]]:
+        """The models of tasks with rows in this table, each from its own rows."""
+        method, schema = self._joining(), federation.schema
         if schema is None:
-            raise TacitError("known= is a table, but the run was not made from one: leave it out")
-        table = as_table(known)
-        names, members = task_names(table, schema.task).astype(str), set(federation.names)
-        there = next((name for name in names.tolist() if name in members), None)
-        if there is not None:
             raise TacitError(
-                f"task {there!r} took part, and has its model: remove its rows from the known ones"
+                "join= is a table, but the run was not made from one: use model_for(task, x, y)"
             )
+        table = as_table(join)
+        names = task_names(table, schema.task).astype(str)
+        _check_new(federation, names.tolist())
         x, y = schema.matrix(table)[0], _answers(table, schema)
         return {
-            name: self._settle(federation, method, x[names == name], y[names == name])
+            name: self._join(federation, method, x[names == name], y[names == name])
             for name in dict.fromkeys(names.tolist())
         }
 
-    def _settle(
+    def _join(
         self, federation: Federation, method: Method, x: np.ndarray, y: np.ndarray
     ) -> tuple[Tensor, Tensor]:
         guest, device = _with_guests(federation, ["it"]), self.model.start.device
         made, scale, target = guest.preprocessing, guest.target_scale, torch.from_numpy(y)
         seen = torch.from_numpy(x).float() if made is None else made.apply(x, len(federation))
+        if not seen.isfinite().all():
+            raise TacitError("a row to join by holds a missing or infinite value: fill it in")
+        if federation.representation is not None:
+            seen = represent(federation.representation, seen)
         if scale is not None:
             target = (target - scale.shift[-1].double()) / scale.scale[-1].double()
         target = target if federation.kind == "multiclass" else target.float()
         rows = Rows(seen.to(device), target.to(device), torch.tensor([0, len(y)], device=device))
         batches = all_rows(rows, torch.zeros(1, dtype=torch.int64, device=device), len(y))
 
-        def settle(batches: Batches) -> tuple[Tensor, Tensor]:
-            state = method.state(self.model, self.board)
-            state = method.settle(self.model, self.board, state, batches)
+        def join(batches: Batches) -> tuple[Tensor, Tensor]:
+            state = method.join(self.model, self.board, batches)
             return method.personal(self.model, self.board, state), state["buffers"]
 
-        w, buffers = vmap(settle)(batches)
+        w, buffers = vmap(join)(batches)
         return w[0], buffers[0]
 
 
 def _shares(method: Method | None) -> TypeGuard[OnBillboard]:
     """Whether all that is public is the same for everybody."""
     return isinstance(method, OnBillboard) and not isinstance(method, RelatedMethod)
+
+
+def _check_new(federation: Federation, names: Iterable[str]) -> None:
+    members = set(federation.names)
+    there = next((name for name in names if name in members), None)
+    if there is not None:
+        raise TacitError(
+            f"task {there!r} took part, and has its model: remove its rows from those to join by"
+        )
+
+
+def _coded(federation: Federation, y: Any) -> np.ndarray:
+    """Targets as tasks learn from them: numbers, or the codes of classes."""
+    given = np.asarray(y)
+    if federation.kind in NUMBERS:
+        if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+            raise TacitError("y holds something that is no finite number: correct it")
+        if federation.kind == "count" and no_count(given).any():
+            raise TacitError("y holds something that is no count, a whole number, 0 or more")
+        return given.astype(np.float64)
+    if federation.kind not in ("binary", "multiclass"):
+        raise TacitError(
+            f"model_for knows one number or class as a target, and this run's are {federation.kind}"
+            ": give predict a table to join by"
+        )
+    codes = class_codes(given.astype(str).astype(object), federation.labels)
+    if (codes < 0).any():
+        raise TacitError(
+            f"{str(given[int(np.argmin(codes))])!r} is not a class of this run: they are "
+            f"{', '.join(federation.labels)}"
+        )
+    return codes if federation.kind == "multiclass" else codes.astype(np.float64)
 
 
 def _own_constants(federation: Federation) -> bool:
@@ -163,7 +214,7 @@ def _with_guests(federation: Federation, guests: Sequence[str]) -> Federation:
     if made is not None:
         fill = None if made.fill is None else longer(made.fill, made.shift)
         shift, scale = (longer(side, side) for side in (made.shift, made.scale))
-        made = Preprocessing(shift, scale, fill)
+        made = replace(made, shift=shift, scale=scale, fill=fill)
     if target is not None:
         target = TargetScale(*(longer(side, side) for side in (target.shift, target.scale)))
     names = [*federation.names, *guests]

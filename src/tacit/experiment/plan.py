@@ -20,6 +20,7 @@ from tacit.errors import TacitError
 from tacit.experiment.engines import SIMULATE
 from tacit.local.recipes import Personalise
 from tacit.secure.settings import Secure
+from tacit.shown import as_html
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +92,7 @@ class Plan:
     attendance : which clients join late or are lost in a round (`tacit.Attendance`); only on the
         exchange
     personalise : the last step, which each task takes on its own rows at no privacy cost: "best"
-        combines or chooses among all it could do (see docs/methods.md), one way of fine-tuning
+        chooses and combines all it could do (see docs/methods.md), one way of fine-tuning
         ("vanilla", "mean", "kl", "ewc"), or "none" to keep the method's own models
     baselines : also measure training alone, a global model and, where that is cheap, the same
         without privacy; their models are thrown away, their scores are not covered by the guarantee
@@ -144,6 +145,10 @@ class Plan:
             "noise": (float, "Noise multiplier, instead of ε."),
             "neighbours": (str, "add-remove or replace."),
             "sampling": (str, "poisson, in-turn or everyone."),
+            "unit": (str, "Whom to hide: task (default), person, or row."),
+            "persons": (int, "About how many persons (or rows) there are in all, as is public."),
+            "at_most": (int, "How many tasks a person may be at (1)."),
+            "noise_by": (str, "curator (default), or task: each adds its own, and trusts nobody."),
         },
     )
     curator: Secure | None = setting(
@@ -233,6 +238,12 @@ class Plan:
             for name, value in values.items()
             if name in first or value != decisive[name]
         }
+
+    def _repr_html_(self) -> str:
+        values = {one.name: (one.default, getattr(self, one.name)) for one in fields(self)}
+        chosen = {name: _plain(value) for name, (usual, value) in values.items() if value != usual}
+        usual = {name: _plain(value) for name, (value, _) in values.items() if name not in chosen}
+        return as_html("plan", {"chosen": chosen, "usual": usual})
 
 
 def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,10 +56,16 @@ def simulation_of(
     privacy, rounds, curator = plan.privacy, plan.rounds, plan.curator
     assert rounds is not None
     tasks, method = len(federation), method_of(plan.method).for_run(federation, privacy)
+    crowd = tasks if privacy is None else privacy.crowd(tasks)
     refuse_unbounded(method, privacy)
     if isinstance(method, TrainedMethod):
         model = model.bounded(method.steepest)
-    channel = Channel(sampler, tasks, randomness)
+    if privacy is not None and privacy.unit != "task" and model.buffers.numel():
+        raise TacitError(
+            "BatchNorm mixes the rows of several persons, so none can be bounded: use a model "
+            "without it (GroupNorm, LayerNorm)"
+        )
+    channel = Channel(sampler, crowd, randomness)
     if isinstance(method, OnBillboard):
         channel.moments = method.moments
     if isinstance(method, RelatedMethod):
@@ -70,8 +76,8 @@ def simulation_of(
         delta = privacy.delta_for(tasks)
         channel.ledger = Ledger() if folder is None else confirm_ledger(folder)
         votes = Votes.of(method, federation)
-        own = method.weights(votes.rounds_after(rounds), tasks)
-        channel.weights = votes.weights(tasks, rounds, own)
+        own = method.weights(votes.rounds_after(rounds), crowd)
+        channel.weights = votes.weights(crowd, rounds, own)
         # A tuning books all rounds with the noise of weight one: no round may have less.
         if channel.weights is not None and max(channel.weights) > 1:
             raise TacitError(f"{type(method).__name__}.weights must be at most 1")
@@ -79,9 +85,11 @@ def simulation_of(
         noise = privacy.noise_multiplier(
             sampler, rounds, tasks, weights=channel.weights, replaced=replaced
         )
-        channel.release = Release(sampler, noise, replaced)
+        channel.release = Release(sampler, noise, replaced, privacy.unit)
+        channel.share = privacy.at_most
+        channel.noisy_tasks = tuple(federation.names) if privacy.noise_by == "task" else ()
         if curator is not None:
-            channel.curator = _curator_of(federation, curator, randomness)
+            channel.curator = _curator_of(federation, curator, randomness, channel.room)
         if privacy.epsilon is not None:
             channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
     board = Board(first_board(method, model, channel.relation))
@@ -97,11 +105,13 @@ def simulation_of(
     return Simulation(course, federation, states, attendance=plan.attendance, curator=curator)
 
 
-def _curator_of(federation: Federation, curator: Secure, randomness: Randomness) -> Curator:
+def _curator_of(
+    federation: Federation, curator: Secure, randomness: Randomness, members: int
+) -> Curator:
     """Servers that sum for the billboard: processes at `peers`, or simulated."""
     if curator.peers:
-        names = tuple(federation.names)
-        return SecureSum(Remote.of(curator), curator.servers, names, randomness, simulated=False)
+        names, where = tuple(federation.names), Remote.of(curator)
+        return SecureSum(where, curator.servers, names, randomness, False, members)
     # Here names only tell parties apart, and a task may be called like one of the others.
     names = tuple(f"task {name}" for name in federation.names)
-    return SecureSum(InProcess(), curator.servers, names, randomness)
+    return SecureSum(InProcess(), curator.servers, names, randomness, True, members)

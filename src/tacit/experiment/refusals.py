@@ -8,10 +8,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
+import torch
+
 from tacit.checks import check_type
 from tacit.data.federation import Federation
+from tacit.data.persons import most_tasks
 from tacit.engine.attendance import Attendance
 from tacit.engine.exchange import judges_without_rows
+from tacit.engine.personalise import needs_validation
 from tacit.engine.votes import Votes
 from tacit.errors import TacitError
 from tacit.experiment.engines import SIMULATE
@@ -24,7 +28,9 @@ from tacit.methods import (
     Method,
     OnBillboard,
     Publishing,
+    RelatedMethod,
 )
+from tacit.methods.grouping import Grouped
 from tacit.models import MODELS
 from tacit.privacy import Privacy
 from tacit.secure.jobs.job import check_name
@@ -48,6 +54,7 @@ def refuse(plan: Plan, federation: Federation, resume: bool = False) -> None:
     _check_run(plan, method, federation)
     _check_last_step(plan, method, federation)
     _check_channel(plan, method)
+    _check_unit(plan, method, federation)
     _check_curator(plan, method, federation)
     _check_engine(plan, method)
     if federation.public is not None and plan.engine != SIMULATE:
@@ -80,6 +87,11 @@ def refuse_tuning(plan: Plan, federation: Federation) -> None:
         )
     if not isinstance(plan.privacy, Privacy):
         raise TacitError("tuning books what a choice costs: pass privacy=..., or compare by hand")
+    if plan.privacy.noise_by == "task":
+        raise TacitError(
+            "noise_by='task' trusts nobody, but the machine that tunes must keep the runs that "
+            "lost to itself: leave noise_by out, or pass settings"
+        )
     if not len(federation.validation.y):
         raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
 
@@ -150,7 +162,7 @@ def _check_last_step(plan: Plan, method: Method, federation: Federation) -> None
             f"personalise={personalise!r}: tasks of {method.called} end with an exact "
             "solution of their own, which has nothing to fine-tune; leave it out"
         )
-    if personalise != "none" and not method.settles and not len(federation.validation.y):
+    if needs_validation(method, personalise) and not len(federation.validation.y):
         raise TacitError(
             f"personalise={personalise!r} lets each task choose by its own validation rows, but "
             "there are none: keep some (validation=0.2), or pass personalise='none' "
@@ -164,11 +176,59 @@ def _check_channel(plan: Plan, method: Method) -> None:
         raise TacitError(
             f"publishing= moves the billboard, but {method.called} has none: leave it out"
         )
+    plain = plan.publishing is None or not plan.publishing.scales
+    if isinstance(method, Grouped) and not plain:
+        raise TacitError(
+            f"the billboard of {method.called} also says where groups are, which a rule or an lr "
+            "of publishing= would move: leave them out (average= is fine)"
+        )
     if plan.attendance is not None and not isinstance(method, ExchangeMethod):
         raise TacitError(
             f"attendance= is simulated on the exchange, but {method.called} is not on it: "
             "leave it out (cohort= draws some tasks in each round)"
         )
+
+
+def _check_unit(plan: Plan, method: Method, federation: Federation) -> None:
+    """Refuse what would tell about persons, or hide somebody else than was asked for."""
+    unit, known = (
+        plan.privacy.unit if plan.privacy else "task",
+        federation.train.persons is not None,
+    )
+    if unit == "task" and known:
+        raise TacitError(
+            "these rows were prepared to protect persons: pass privacy with unit='person' or 'row' "
+            "(--unit), or load them without person="
+        )
+    if unit == "task":
+        return
+    if not known:
+        raise TacitError(
+            f"unit={unit!r} needs rows whose persons are known, because tasks prepare those in "
+            "another way: load the table with person=COLUMN (--person), or person=True for "
+            "unit='row'"
+        )
+    assert plan.privacy is not None and federation.train.persons is not None
+    plan.privacy.check_crowd(len(torch.unique(federation.train.persons)))
+    places = most_tasks(federation) if unit == "person" else 1
+    if places > plan.privacy.at_most:
+        raise TacitError(
+            f"a person is at {places} tasks, but at_most={plan.privacy.at_most} pays for fewer: "
+            f"pass at_most={places} (--at-most {places}), or give different persons different names"
+        )
+    if not method.asks_persons:
+        can = ", ".join(name for name, kind in METHODS.items() if kind.asks_persons)
+        raise TacitError(
+            f"{method.called} contributes what tasks made of all their persons, so no single one "
+            f"can be bounded: use one of {can}"
+        )
+    if federation.unscaled is not None and isinstance(method, RelatedMethod):
+        raise TacitError(
+            f"{method.called} has a sum for every task, and so no votes of all persons for units "
+            "of columns: give constants for all columns (in the schema, or scale=, target_scale=)"
+        )
+    if plan.engine != SIMULATE:
+        raise TacitError("engine='flower' has tasks as its unit: leave engine or unit out")
 
 
 def _check_curator(plan: Plan, method: Method, federation: Federation) -> None:
@@ -197,6 +257,11 @@ def _check_curator(plan: Plan, method: Method, federation: Federation) -> None:
         raise TacitError(
             "servers open sums with noise only: give privacy=... with noise (--epsilon), or leave "
             "curator out"
+        )
+    if plan.privacy.noise_by == "task":
+        raise TacitError(
+            "noise_by='task' with a curator: servers add the noise, and nobody sees a task's sum; "
+            "leave one of the two out"
         )
     curator.require()
     if curator.peers and plan.seed is not None:

@@ -15,18 +15,21 @@ from tacit import __version__, metrics
 from tacit.data.federation import Federation, Part
 from tacit.data.heads import PUBLIC
 from tacit.data.lacking import lacking
-from tacit.engine.blend import ON_SHARED, PARTS, SHARED, Blend
+from tacit.engine.blend import ON_SHARED, SHARED, Blend
 from tacit.engine.combine import Delivered
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
-from tacit.experiment.models import predict, save_models
+from tacit.experiment.finished import Finished, Scores
+from tacit.experiment.groups import groups_of
+from tacit.experiment.models import model_for, predict, save_models
 from tacit.experiment.newcomers import Newcomers
 from tacit.experiment.personal import PersonalModel
 from tacit.experiment.verdict import RunFacts, Verdict, judge
 from tacit.files import make_folder, replace
 from tacit.inference.effects import Effects, effects_of
+from tacit.inference.shapes import shapes
 from tacit.inference.summary import MixedSummary, summary
-from tacit.methods import Mixed
+from tacit.methods import Mixed, SharedShapes
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
 
 TRAINING = (
@@ -34,9 +37,11 @@ TRAINING = (
     "new rows will be predicted worse"
 )
 
+FROZEN = "the model's frozen parameters are taken to be public, and made without the tasks' rows"
+
 
 @dataclass
-class Run:
+class Run(Finished):
     """A finished run. `personal(name)` is a task's own model; everything else is about the run."""
 
     simulation: Simulation
@@ -58,15 +63,16 @@ class Run:
         privacy: Privacy | None,
         config: dict[str, Any],
         personalised: Personalised,
-        blend: Blend | None = None,
     ) -> Run:
-        """`blend` is what is scored; what is delivered may have learned from more rows."""
+        """Scored as tasks ended; what is delivered may have learned from more rows."""
         federation, channel = simulation.federation, simulation.channel
+        blend = None if personalised.ended is None else personalised.ended.blend
         hidden = (
             simulation.method.channel == "exchange"
             and simulation.rounds.strategy.curated is not None
         )
         public = [PUBLIC] if federation.heads and not hidden else []
+        public += [FROZEN] if simulation.model.frozen else []
         promise = guarantee(
             channel.ledger.releases(),
             channel=simulation.method.channel,
@@ -119,25 +125,28 @@ class Run:
         return self.simulation.curve
 
     @property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Scores:
         """Scores per task and overall, beside training alone and the global model."""
         kind, heads = self.federation.kind, self.federation.heads
         majority = self.measured.overall.get("majority")
         name, higher = metrics.main_score(kind, heads, majority)
         per_task, _ = metrics.task_score(kind, heads, majority)
         own = self._scores(self.measured)
-        return {
+        found = {
             "part": self.part,
             **({"part_label": TRAINING} if self.part == "train" else {}),
             "label": NOT_COVERED,
+            "kind": kind,
             "dropped_contributions": self.simulation.channel.dropped,
             "diverged": self.diverged,
             "personal_models": self.personalised.to_json(self.federation.names),
             "combined": None if self.blend is None else self.blend.shares,
             "main": {"name": name, "per_task": per_task, "higher_is_better": higher},
             **own,
-            "baselines": {name: self._scores(found) for name, found in self.baselines.items()},
+            **self._curves(),
+            "baselines": {name: self._scores(other) for name, other in self.baselines.items()},
         }
+        return Scores(found)
 
     def _scores(self, found: metrics.Metrics) -> dict[str, Any]:
         plain = found.to_json()
@@ -149,6 +158,15 @@ class Run:
         }
         several = {key: plain[key] for key in ("per_label", "per_head") if plain[key] is not None}
         return {"overall": plain["overall"], "per_task": named, **several}
+
+    def _curves(self) -> dict[str, Any]:
+        """What became of the rows of the first few tasks over time, beside what was predicted."""
+        curves = self.measured.curves
+        if curves is None:
+            return {}
+        cuts = [float(label) for label in self.federation.labels]
+        named = zip(self.federation.names, curves, strict=False)
+        return {"curves": {"cuts": cuts, "per_task": {n: c.to_json(cuts) for n, c in named}}}
 
     @property
     def diverged(self) -> list[str]:
@@ -178,11 +196,13 @@ class Run:
         if simulation.channel.dropped:
             broken.append(f"{simulation.channel.dropped} contributions were dropped")
         used = None
-        if self.blend is not None:
-            used = sum(self.blend.shares[PARTS[part]] for part in (SHARED, ON_SHARED))
-        elif self.personalised.candidates:
-            own = [one.recipe.start == "alone" for one in self.personalised.candidates]
-            used = 1 - sum(own) / len(own)
+        alone = [one.recipe.start == "alone" for one in self.personalised.candidates]
+        if self.personalised.ended is not None:
+            weights = self.personalised.ended.blend.weights[:, [SHARED, ON_SHARED]].sum(dim=1)
+            weights[torch.tensor(alone, dtype=torch.bool).nonzero()] = 0.0
+            used = float(weights.mean())
+        elif alone:
+            used = 1 - sum(alone) / len(alone)
         return RunFacts(
             tasks=len(self.federation),
             epsilon=self.guarantee.epsilon,
@@ -190,6 +210,8 @@ class Run:
             used=used,
             unseen=self.part == "test",
             broken=tuple(broken),
+            hidden=self.guarantee.unit,
+            crowd=None if self.guarantee.unit == "task" else simulation.channel.tasks,
         )
 
     @property
@@ -205,6 +227,15 @@ class Run:
         """
         return summary(self)
 
+    def shapes(self) -> dict[str, Any]:
+        """The shape of every column in an additive model, as result.json has it.
+
+        The shared ones and their noise are covered by the guarantee, tasks' own are not.
+        """
+        made = self.simulation
+        of = self.federation, self.models, self.guarantee
+        return shapes(made.method, made.rounds.shown, *of)
+
     def effects(self, task: str) -> Effects:
         """A task's own effects in a mixed model, for that task alone."""
         return effects_of(self.simulation.tasks, self.federation.index(task))
@@ -218,22 +249,35 @@ class Run:
         blend = None if self.blend is None else self.blend.cpu()
         return PersonalModel(inner, self.federation, index, blend)
 
-    def predict(self, x: Any, tasks: Any = None, *, known: Any = None) -> Any:
+    def model_for(self, task: str, x: Any, y: Any) -> PersonalModel:
+        """The model of a task that did not take part, from rows of its own.
+
+        `x` are raw rows as for `predict`, `y` their targets in the target's units, or classes by
+        name. It joins as the tasks of the run did at its end. That is free, because nothing leaves
+        it: the billboard stays as it is.
+        """
+        return model_for(self.federation, self._newcomers, task, x, y)
+
+    def predict(self, x: Any, tasks: Any = None, *, join: Any = None) -> Any:
         """Predictions for new raw rows: an array, or a table with the training columns.
 
         A table's own column says whose each row is, unless `tasks` does. A task that did not take
-        part is predicted by what is public, where that is a model, as it is for `mixed`. `known`
-        is a table of rows of such tasks, with the target: they learn from them.
+        part is predicted by what is public, where that is a model, as it is for `mixed`. `join` is
+        a table of rows of such tasks, with the target: they learn from them.
 
         Regression gives numbers in the target's units, count expected counts, binary a probability,
         multiclass class probabilities [n, classes], multilabel probabilities [n, labels],
         segmentation probabilities of the classes within each head [n, heads · classes, height,
-        width].
+        width], survival a risk (events that are expected until the last of the cuts) and the
+        probability to have had none at each cut [n, 1 + cuts].
         """
+        of = self.simulation.model, self.models, self._newcomers
+        return predict(self.federation, *of, x, tasks, join, self.blend)
+
+    @property
+    def _newcomers(self) -> Newcomers:
         public = self.simulation
-        newcomers = Newcomers(public.method, public.model, public.rounds.shown)
-        of = public.model, self.models, newcomers
-        return predict(self.federation, *of, x, tasks, known, self.blend)
+        return Newcomers(public.method, public.model, public.rounds.shown)
 
     def to_json(self) -> dict[str, Any]:
         """The content of result.json.
@@ -242,36 +286,29 @@ class Run:
         its object, `x_label` about `x` beside it (`rows_label` also about the smallest and largest
         task).
         """
-        mixed = isinstance(self.simulation.method, Mixed)
-        counts = self.federation.train.counts
-        parts = {
-            part: len(self.federation.part(part).y) for part in ("train", "validation", "test")
-        }
+        method = self.simulation.method
+        additive = isinstance(method, SharedShapes)
+        mixed = isinstance(method, Mixed) and method.summed_up
         return {
             "tacit": __version__,
             "guarantee": self.guarantee.to_json(),
             "verdict": self.verdict.to_json(),
             **({"summary": self.summary().to_json()} if mixed else {}),
+            **({"shapes": self.shapes()} if additive else {}),
             "metrics": self.metrics,
             "curve_label": NOT_COVERED,
             "curve": [_plain(point) for point in self.curve],
             "federation": {
-                "source": self.federation.source,
-                "tasks": len(self.federation),
-                "kind": self.federation.kind,
-                "features": list(self.federation.features),
-                "labels": list(self.federation.labels),
-                "heads": None if self.federation.heads is None else self.federation.heads.to_json(),
+                **self.federation.facts(),
                 "rows_label": NOT_COVERED,
-                "rows": parts,
                 "lacking_label": NOT_COVERED,
                 "lacking": lacking(self.federation),
-                "smallest": int(counts.min()),
-                "largest": int(counts.max()),
             },
             "public": self.public,
             "exchange_label": NOT_COVERED,
             "exchange": self.exchange,
+            "groups_label": NOT_COVERED,
+            "groups": groups_of(self.simulation, self.part),
             "config": self.config,
             "timing_label": NOT_COVERED,
             "timing": self.timing,
@@ -279,19 +316,14 @@ class Run:
         }
 
     def save(self, folder: str | Path) -> None:
-        """result.json, models/ and report.html."""
+        """result.json, models/, report.html, and summary.html to print."""
         folder = Path(folder)
         make_folder(folder)
         save_models(self.simulation, self.models, self.config, folder / "models", self.blend)
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
         replace(folder / "result.json", text.encode())
         self.report(folder / "report.html")
-
-    def report(self, path: str | Path) -> None:
-        """A self-contained HTML page."""
-        from tacit.report.html import write_html
-
-        write_html(self.to_json(), Path(path))
+        self.summary_page(folder / "summary.html")
 
     def __repr__(self) -> str:
         overall, federation = self.measured.overall, self.federation

@@ -12,7 +12,7 @@ from torch import nn
 
 from tacit.data.federation import Federation
 from tacit.engine.outset import begun
-from tacit.engine.progress import Bar, Progress, silent
+from tacit.engine.progress import Bar, NotebookBar, Progress, in_notebook, silent
 from tacit.errors import TacitError
 from tacit.local import flat
 from tacit.local.flat import FlatModel, ModelFactory
@@ -70,7 +70,7 @@ def name_of(method: Method) -> str:
     """As `tacit methods` lists it; a method of somebody's own goes by the name of its class."""
     kind = type(method)
     known = (name for name, listed in METHODS.items() if listed is kind)
-    return next(known, kind.__name__.lower())
+    return next(known, method.known_as or kind.__name__.lower())
 
 
 def sampler_of(plan: Plan, tasks: int) -> Sampler:
@@ -78,12 +78,19 @@ def sampler_of(plan: Plan, tasks: int) -> Sampler:
     if not isinstance(plan.method, OnBillboard | ExchangeMethod):
         return Everyone()
     assert plan.cohort is not None
-    return sampler_for(plan.privacy.sampling if plan.privacy else "poisson", plan.cohort, tasks)
+    if plan.privacy is None:
+        return sampler_for("poisson", plan.cohort, tasks)
+    privacy = plan.privacy
+    return sampler_for(privacy.sampling, plan.cohort, privacy.crowd(tasks), privacy.at_most)
 
 
 def progress_of(given: Progress | None) -> Progress:
-    """What was given; otherwise a bar where there is a terminal."""
-    return given or (Bar() if sys.stderr.isatty() else silent)
+    """What was given; otherwise a bar where there is a notebook or a terminal."""
+    if given is not None:
+        return given
+    if in_notebook():
+        return NotebookBar()
+    return Bar() if sys.stderr.isatty() else silent
 
 
 def fresh_folder(name: str) -> Path:

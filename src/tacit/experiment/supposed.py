@@ -11,14 +11,18 @@ These constants are a prior, and public: they are fitted to no data set.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from tacit.data.arrays import from_arrays
 from tacit.data.federation import Federation, Kind, OwnUnits, Rows
+from tacit.data.persons import Unscaled
 from tacit.data.sets.synthetic import NumberedNames
+from tacit.privacy import Privacy
+from tacit.privacy.sampling import Unit
 
 PREDICTABLE = 0.5
 """Of the variance of the target, or of the scores of classes."""
@@ -41,6 +45,26 @@ class Facts:
     outputs: int = 1
     numbers: int | None = None
     """How many of the features are numbers, which need a common unit; None for all of them."""
+    unit: Unit = "task"
+    """Who is hidden."""
+    persons: int | None = None
+    """About how many persons (or rows) all tasks have, where those are hidden."""
+
+    @property
+    def crowd(self) -> int:
+        """How many there are to hide among."""
+        return self.tasks if self.persons is None else self.persons
+
+    def of_tasks(self, tasks: int) -> Facts:
+        """The same with so many tasks, and as many persons at each as before."""
+        persons = None if self.persons is None else max(2, round(self.persons * tasks / self.tasks))
+        return replace(self, tasks=tasks, persons=persons)
+
+    def privacy(self, epsilon: float | None) -> Privacy | None:
+        """The promise."""
+        if epsilon is None:
+            return None
+        return Privacy(epsilon=epsilon, unit=self.unit, persons=self.persons)
 
     @property
     def scores(self) -> int:
@@ -49,14 +73,17 @@ class Facts:
 
     def outline(self) -> Federation:
         """Such a federation without any row, for all that is decided by public facts."""
+        nobody = None if self.persons is None else torch.zeros(0, dtype=torch.int64)
         none = Rows(
             torch.zeros(0, self.features),
             torch.zeros(0),
             torch.zeros(1, dtype=torch.int64).expand(self.tasks + 1),
+            nobody,
         )
         numbers = self.features if self.numbers is None else self.numbers
         voted = numbers + (self.kind == "regression")
         unit = torch.ones(1, dtype=torch.float64).expand(self.tasks, voted)
+        unscaled = (*range(numbers), *((-1,) if self.kind == "regression" else ()))
         return Federation(
             names=NumberedNames(self.tasks),
             kind=self.kind,
@@ -64,7 +91,8 @@ class Facts:
             train=none,
             validation=none,
             test=none,
-            units=OwnUnits(tuple(range(numbers)), unit, unit),
+            units=OwnUnits(tuple(range(numbers)), unit, unit) if nobody is None else None,
+            unscaled=None if nobody is None or not unscaled else Unscaled(unscaled),
         )
 
 
@@ -119,5 +147,9 @@ def made_up(facts: Facts, world: World, seed: int, test_rows: int = 40) -> Feder
         y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=2)
     task = np.repeat(np.arange(m), count)
     judge, test = JUDGE * facts.rows / count, test_rows / count
+    persons: Any = None
+    if facts.persons is not None:
+        each = max(1, round(facts.persons / m * count / facts.rows))  # with those to test on
+        persons = facts.unit == "row" or task * each + np.tile(np.arange(count) % each, m)
     flat = x.reshape(-1, d), y.reshape(-1), task
-    return from_arrays(*flat, kind=facts.kind, validation=judge, test=test)
+    return from_arrays(*flat, kind=facts.kind, validation=judge, test=test, persons=persons)

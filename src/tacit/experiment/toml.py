@@ -62,8 +62,8 @@ class DataSection(Section):
     source: str = Field(alias="from")
     relation: str | None = None
 
-    def federation(self) -> Federation:
-        found = data.load(self.source, **(self.model_extra or {}))
+    def federation(self, **more: Any) -> Federation:
+        found = data.load(self.source, **(self.model_extra or {}), **more)
         return found if self.relation is None else with_relation(found, self.relation)
 
 
@@ -146,6 +146,19 @@ class Config(Section):
     curator: CuratorSection | None = None
     run: RunSection = RunSection()
     tune: TuneSection | None = None
+
+    def federation(self) -> Federation:
+        """The data; whose rows they are decides how they are prepared."""
+        unit = "task" if self.privacy is None else self.privacy.model_dump()["unit"]
+        person = (self.data.model_extra or {}).get("person")
+        if unit == "person" and person is None:
+            raise TacitError(
+                "--unit person needs --person COLUMN, which says whose row each is; where every "
+                "row is another person, say --unit row"
+            )
+        if unit == "row" and person is not None:
+            raise TacitError("--unit row hides single rows: leave --person out, or --unit person")
+        return self.data.federation(**({"person": True} if unit == "row" else {}))
 
     def plan(self) -> Plan:
         return Plan(

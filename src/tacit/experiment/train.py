@@ -10,7 +10,7 @@ import importlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,12 @@ from tacit.experiment.start import (
     sampler_of,
 )
 from tacit.files import hold, read_json, replace
+from tacit.loggers import Announced, Logger
 from tacit.methods import Method
 from tacit.privacy import Prepaid
 from tacit.randomness import Randomness
 
-SETTINGS, BEGAN = "settings.json", "began_in"
+SETTINGS, BEGAN, TASKS = "settings.json", "began_in", "tasks"
 
 
 @takes_settings
@@ -49,6 +50,7 @@ def train(
     *,
     resume: bool = False,
     progress: Progress | None = None,
+    loggers: Sequence[Logger] = (),
     config: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Run:
@@ -58,11 +60,14 @@ def train(
     ----------
     federation : the tasks and their rows (`tacit.data.load`, `from_table`, `from_arrays`)
     resume : go on with the run in `out`
-    progress : what shows that something happens; by default a bar where there is a terminal
+    progress : what shows that something happens; by default a bar where there is a
+        notebook or a terminal
+    loggers : tools that are told of the rounds and the result (`tacit.loggers`)
     config : further settings to keep with the result
     """
     plan = Plan.of(method=method, **settings)
-    return carry_out(plan, federation, resume=resume, progress=progress, config=config)
+    about: Any = {"progress": progress, "loggers": loggers, "config": config}
+    return carry_out(plan, federation, resume=resume, **about)
 
 
 def carry_out(
@@ -71,6 +76,7 @@ def carry_out(
     *,
     resume: bool = False,
     progress: Progress | None = None,
+    loggers: Sequence[Logger] = (),
     config: dict[str, Any] | None = None,
 ) -> Run:
     """The run of a plan."""
@@ -88,7 +94,10 @@ def carry_out(
     fingerprint = {"data": _fingerprint(federation)} if folder is not None else {}
     if folder is not None and resume and not (folder / CHECKPOINT / SETTINGS).exists():
         raise TacitError(f"{folder} holds no run to resume")
-    with contextlib.nullcontext() if folder is None else hold(folder):
+    void = plan.seed is not None or bool(federation.leaks)
+    void |= plan.privacy is not None and plan.privacy.is_large(len(federation))
+    told = Announced(progress, loggers, void=void)
+    with contextlib.nullcontext() if folder is None else hold(folder), told.during(settings):
         key = _key_of(folder, settings | fingerprint, resume)
         randomness = Randomness.of(plan.seed) if key is None else Randomness(plan.seed, key)
         made = model_of(plan.model, federation, randomness.key("model", 0)).to(compute)
@@ -102,20 +111,23 @@ def carry_out(
             simulation.resume()
         elif folder is not None:  # only now: a run that could not start leaves its folder free
             content = {"settings": settings | fingerprint, "key": randomness.run_key}
-            content[BEGAN] = str(Path.cwd())
+            content |= {BEGAN: str(Path.cwd()), TASKS: len(federation)}
             replace(folder / CHECKPOINT / SETTINGS, json.dumps(content, indent=2).encode())
         if plan.engine in ELSEWHERE:
             elsewhere = importlib.import_module(ELSEWHERE[plan.engine])
-            elsewhere.run_elsewhere(simulation, plan, federation, folder, progress)
+            elsewhere.run_elsewhere(simulation, plan, federation, folder, told)
         else:
-            with progress.rounds(method.called, intended.rounds) as on_round:
+            with told.rounds(method.called, intended.rounds) as on_round:
                 simulation.run(
                     patience=plan.patience,
                     epsilon=epsilon_so_far(simulation.rounds, plan.privacy, intended.rounds),
                     on_round=on_round,
                 )
         timing = functools.partial(_timing, started, simulation)
-        return finish(plan, simulation, sampler, settings, folder, progress, timing)
+        run = finish(plan, simulation, sampler, settings, folder, progress, timing)
+        if loggers:
+            told.end(run.to_json())
+        return run
 
 
 @contextlib.contextmanager

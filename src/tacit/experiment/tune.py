@@ -22,6 +22,8 @@ import torch
 from tacit import metrics
 from tacit.checks import annotations_of, check_type, fits
 from tacit.data.federation import NUMBERS, Federation
+from tacit.engine import evaluate
+from tacit.engine.persons import by_person
 from tacit.engine.progress import OnRound, Progress
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, LEDGER
@@ -43,8 +45,10 @@ from tacit.experiment.start import (
 from tacit.experiment.train import SETTINGS, carry_out
 from tacit.files import hold, make_folder, replace
 from tacit.methods import Method
+from tacit.methods.of_persons import of_persons
 from tacit.privacy import Channel, Ledger, Prepaid, Release, Sampler, spent
 from tacit.privacy.calibration import smallest_noise
+from tacit.privacy.sampling import Unit
 from tacit.privacy.selection import number_of_runs, tuning
 from tacit.randomness import Randomness
 
@@ -57,6 +61,7 @@ SCORES = {
     "multiclass": "accuracy",
     "multilabel": "F1",
     "segmentation": "mean intersection over union",
+    "survival": "concordance",
 }
 """What a task reports about a run, on its own validation rows: in [0, 1], higher is better."""
 
@@ -100,18 +105,21 @@ def tune_plan(
 ) -> Run:
     """The best run of a plan whose settings are searched."""
     plan.check_tuning(federation)
-    space = _Space.of(method_of(plan.method), search)
+    privacy = plan.privacy
+    assert privacy is not None
+    named = method_of(plan.method)
+    space = _Space.of(named if privacy.unit == "task" else of_persons(named), search)
     found = choose(federation, plan.but(personalise="none"))
     plan, method, rounds = found.plan.but(personalise=plan.personalise), found.method, found.rounds
     plan.check(federation)
-    progress, tasks, privacy, seed = progress_of(progress), len(federation), plan.privacy, plan.seed
-    assert privacy is not None
+    progress, tasks, seed = progress_of(progress), len(federation), plan.seed
     sampler, delta = sampler_of(plan, tasks), privacy.delta_for(tasks)
     _rehearse(plan, federation, sampler)
     progress.say("calibrating the noise")
 
     def booking(noise: float):
-        return tuning(sampler, noise, rounds, tasks, privacy.neighbours, expected_runs)
+        neighbours, unit, crowd = privacy.neighbours, privacy.unit, privacy.crowd(tasks)
+        return tuning(sampler, noise, rounds, crowd, neighbours, expected_runs, unit)
 
     booking(1.0)  # refuses a pair that nobody can account for
 
@@ -155,8 +163,12 @@ def tune_plan(
     simulation.channel.ledger = ledger
     for point in simulation.curve:
         point["epsilon"] = None  # all of it was spent before the first round
-    about |= {"chosen": drawn, "score": found, "score_means": _score_means(federation)}
-    about["score_noise"] = score.noise_multiplier * 0.5 / tasks
+    about |= {
+        "chosen": drawn,
+        "score": found,
+        "score_means": _score_means(federation, privacy.unit),
+    }
+    about["score_noise"] = score.noise_multiplier * 0.5 * privacy.at_most / privacy.crowd(tasks)
     settings = run.config | {"seed": seed, "privacy": promised}
     settings |= {"personalise": plan.personalise, **(config or {}), "tuning": about}
     # The time is of this run alone: that of all of them would tell their number.
@@ -177,20 +189,23 @@ def noisy_score(simulation: Simulation, release: Release) -> float:
     """The mean over all tasks of a score in [0, 1], through the same channel as everything else.
 
     Around ½, a task's score is a number of length at most ½: that is the clip. A task that cannot
-    tell (no validation rows, say) contributes nothing.
+    tell (no validation rows, say) contributes nothing. Where persons are hidden, so are their
+    scores, and the mean is over as many as there are about.
     """
-    scores = task_scores(simulation)
+    run = simulation.channel
+    scores = person_scores(simulation) if run.of_persons else task_scores(simulation)
     sent = torch.from_numpy(scores - 0.5).unsqueeze(1)  # the channel counts NaN as zero
-    channel = Channel(
-        release.sampler, len(scores), simulation.channel.randomness, clip=0.5, release=release
-    )
+    channel = Channel(release.sampler, run.tasks, run.randomness, clip=0.5, release=release)
+    channel.share = run.share
     # The round after the last: with a seed, its noise is a stream of its own.
     collection = channel.open(simulation.course.length, simulation.course.length + 1)
     collection.add(sent)
     return 0.5 + float(collection.publishable(1))
 
 
-def _score_means(federation: Federation) -> str:
+def _score_means(federation: Federation, unit: Unit) -> str:
+    if unit != "task":
+        return f"e^−loss of the shared model for each {unit}; ½ for one without validation rows"
     name, _ = metrics.task_score(federation.kind, federation.heads)
     return "accuracy" if name == "accuracy" else SCORES[federation.kind]
 
@@ -205,6 +220,25 @@ def task_scores(simulation: Simulation) -> np.ndarray:
     spread = _spread(federation)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(spread > 0, 1 / (1 + scores / spread), math.nan)
+
+
+def person_scores(simulation: Simulation) -> np.ndarray:
+    """What each person thinks of the shared model, on its own validation rows: e^−loss.
+
+    The model is a function of releases, and nothing here depends on two persons.
+    """
+    federation, tasks = simulation.federation, simulation.tasks
+    rows, task, _ = by_person(federation.validation)
+    out = evaluate.outputs(
+        simulation.model,
+        lambda persons: simulation.newcomer(task[persons]),
+        rows,
+        torch.arange(len(task), device=simulation.device),
+        tasks.seen_at_once,
+        simulation.channel.tasks,
+    )
+    found = metrics.evaluate(federation.kind, out, rows.y, rows.offsets, federation.heads)
+    return np.exp(-np.maximum(found.per_task["loss"], 0.0))
 
 
 def _spread(federation: Federation) -> np.ndarray:

@@ -74,6 +74,10 @@ class RunFacts:
     party: str = "task"
     """What is counted: tasks, or the rows of one silo."""
     best_alone: str = "the best model that each task has alone"
+    hidden: str = "task"
+    """Who is protected."""
+    crowd: int | None = None
+    """About how many of them there are; None where those are the tasks."""
 
 
 @dataclass(frozen=True)
@@ -296,10 +300,16 @@ def _because(why: Why, facts: RunFacts) -> list[str]:
     if why == "noise":
         assert facts.epsilon is not None
         told = f"Without privacy the same method helps: at ε = {facts.epsilon:.3g} "
-        told += f"{_many(facts.tasks, 'task')} are too few for the noise.{unused}"
-        change = "Twice as many tasks, or twice the ε, would halve the noise in what is shared."
-        if facts.tasks < FEW_TASKS:
-            change += " Where rows belong to persons, each person as a task hides among more."
+        crowd, hidden = facts.crowd or facts.tasks, facts.hidden
+        told += f"{_many(crowd, hidden)} are too few for the noise.{unused}"
+        change = (
+            f"Twice as many {hidden}s, or twice the ε, would halve the noise in what is shared."
+        )
+        if hidden == "task" and facts.tasks < FEW_TASKS:
+            change += (
+                " Where rows belong to persons, hiding every person in the place of whole tasks "
+                "(unit='person', --unit person) needs far less noise."
+            )
         return [told, change]
     if why == "unlike":
         even = "Nothing was hidden, so noise is not the reason"

@@ -15,7 +15,7 @@ MEANS = (
 NAMES = {
     "many runs": "Many runs of the channel alone",
     "one run": "One run with canaries",
-    "neighbour": "A row more or less in one task",
+    "neighbour": "Data with and without one row, or person",
 }
 TRIES = {
     "runs": "runs",
@@ -24,6 +24,7 @@ TRIES = {
     "guesses": "guesses",
     "right": "right guesses",
     "others_moved": "clips that other tasks moved by",
+    "others_changed": "others whose contributions changed",
     "sum_moved": "clips that the sum moved by",
 }
 

@@ -16,6 +16,7 @@ from tacit.report.words import (
     delta_text,
     epsilon_text,
     headline,
+    hidden,
     label,
     meaning,
     neighbours_text,
@@ -31,9 +32,22 @@ def guarantee_box(guarantee: Mapping[str, Any], *, adapted: bool = False) -> str
 
     `adapted` says that the clip followed a quantile, so that its last value is not that of all.
     """
-    # Struck out where the promise does not hold, so that nobody copies the number on its own.
-    void = guarantee.get("epsilon") is not None and state(guarantee) in (SEEDED, LEAKY, UNSURE)
-    return signed_box(guarantee, _figures(guarantee), _facts(guarantee, adapted), void=void)
+    facts = _facts(guarantee, adapted)
+    return signed_box(guarantee, _figures(guarantee), facts, void=_void(guarantee))
+
+
+def brief_box(guarantee: Mapping[str, Any]) -> str:
+    """The same with the facts that nobody may miss: whom it protects, whom it trusts."""
+    facts = [fact for fact in _facts(guarantee, False) if fact[0] in BRIEF]
+    return signed_box(guarantee, _figures(guarantee), facts, void=_void(guarantee))
+
+
+BRIEF = ("Who is protected", "Who is trusted", "What may differ", "Choice of settings", "Leaks")
+
+
+def _void(guarantee: Mapping[str, Any]) -> bool:
+    """Struck out where the promise does not hold, so that nobody copies the number on its own."""
+    return guarantee.get("epsilon") is not None and state(guarantee) in (SEEDED, LEAKY, UNSURE)
 
 
 def signed_box(
@@ -55,8 +69,21 @@ def signed_box(
     )
 
 
+def short_box(guarantee: Mapping[str, Any]) -> str:
+    """The same with its facts folded away."""
+    return guarantee_box(guarantee).replace("<dl>", FOLD, 1).replace("</dl>", "</dl></details>", 1)
+
+
+FOLD = '<details class="facts"><summary>What it rests on</summary><dl>'
+
+
+def heading(words: str, result: Mapping[str, Any], level: int = 2) -> str:
+    """Of what was computed over several tasks: it carries the label, which `uncovered` explains."""
+    return f'<h{level}>{text(words)} <span class="tag">{text(label(result))}</span></h{level}>'
+
+
 def uncovered(result: Mapping[str, Any]) -> str:
-    """The label that every figure computed over several tasks carries."""
+    """What the label means that stands at such headings; once on every page."""
     words = sentence(label(result))
     # A label that already explains itself is left alone.
     rest = "" if ":" in words else f": {NOT_PUBLISHED}."
@@ -64,13 +91,14 @@ def uncovered(result: Mapping[str, Any]) -> str:
 
 
 def _figures(guarantee: Mapping[str, Any]) -> list[tuple[str, str]]:
-    figures = [(f"ε = {epsilon_text(guarantee)}", "how much may be learned about one task")]
+    whom = hidden(guarantee)
+    figures = [(f"ε = {epsilon_text(guarantee)}", f"how much may be learned about one {whom}")]
     if guarantee.get("channel") == "nothing":
-        figures = [("ε = 0", "nothing may be learned about any task")]
+        figures = [("ε = 0", f"nothing may be learned about any {whom}")]
     elif state(guarantee).key == EXCHANGED.key:
-        figures = [("no ε", "nothing bounds what may be learned about one task")]
+        figures = [("no ε", f"nothing bounds what may be learned about one {whom}")]
     elif guarantee.get("epsilon") is None:
-        figures = [("ε = ∞", "no bound on what may be learned about one task")]
+        figures = [("ε = ∞", f"no bound on what may be learned about one {whom}")]
     elif guarantee.get("delta") is not None:
         figures.append(
             (f"δ = {delta_text(guarantee['delta'])}", "probability that the bound fails")
@@ -90,7 +118,9 @@ def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, objec
     facts.append(("Who is trusted", trusts, ""))
     if guarantee.get("channel") != "nothing":
         if guarantee.get("neighbours"):
-            whole = f"{neighbours_text(guarantee['neighbours'])}: a task with all its rows, at once"
+            whom = hidden(guarantee)
+            whole = neighbours_text(guarantee["neighbours"], whom)
+            whole += "" if whom == "row" else f": a {whom} with all its rows, at once"
             facts.append(("What may differ", sentence(whole), ""))
         facts.append(("Sampling", sentence(guarantee.get("sampling")), ""))
         if guarantee.get("accountant"):
@@ -131,7 +161,7 @@ def _noise(guarantee: Mapping[str, Any], adapted: bool) -> str:
         return "As printed in the paper" if guarantee.get("refuted") else "None"
     words = (
         f"Gaussian, on every published number; standard deviation {_digits(noise)} times as far as "
-        "one task can move them by taking part"
+        f"one {hidden(guarantee)} can move them by taking part"
     )
     if clip is not None and adapted:
         words += (

@@ -73,8 +73,9 @@ class Group:
 
     @property
     def epsilon_text(self) -> str:
-        worst = max(self.results, key=lambda r: _epsilon(r["guarantee"]))
-        return epsilon_text(worst["guarantee"])
+        worst = max(self.results, key=lambda r: _epsilon(r["guarantee"]))["guarantee"]
+        unit = worst.get("unit") or "task"
+        return epsilon_text(worst) + ("" if unit == "task" else f" ({unit})")
 
     @property
     def main(self) -> Spread:
@@ -150,7 +151,12 @@ def _without(config: Any, keys: tuple[str, ...]) -> Any:
 
 def _series(firsts: list[Mapping[str, Any]]) -> list[str]:
     """Labels: the method, and those settings in which runs of that method on that data differ."""
-    chosen = [_without(result["config"], ("seed", *_PRIVACY)) for result in firsts]
+    # An ε of persons and one of tasks are different things: they are never on one line.
+    chosen = [
+        _without(result["config"], ("seed", *_PRIVACY))
+        | {"unit": result["guarantee"].get("unit") or "task"}
+        for result in firsts
+    ]
     labels = []
     for result, config in zip(firsts, chosen, strict=True):
         method, source = config.get("method", "?"), result["federation"]["source"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tacit.report import graph
-from tacit.report.box import uncovered
+from tacit.report.box import heading
 from tacit.report.clients import Clients, clients
 from tacit.report.matrix import heat_map
 from tacit.report.page import Markup, drawing, framed, note, paragraph, text
@@ -34,8 +34,7 @@ def section(result: Mapping[str, Any]) -> str:
         return "<h2>What was exchanged</h2>" + _hidden(result, found)
     shown = clients(result)
     return (
-        "<h2>What was exchanged</h2>"
-        + uncovered(result)
+        heading("What was exchanged", result)
         + _who_sees(result, found)
         + _given_away(result, found)
         + _similarity(result, found, shown)

@@ -22,12 +22,13 @@ def draw(forecast: Mapping[str, Any], path: Path) -> None:
     fig = figure(WIDE, 3.4)
     here = forecast["here"]
     epsilon = "no privacy" if here["epsilon"] is None else f"ε = {here['epsilon']:g}"
+    hidden = "" if forecast["unit"] == "task" else f", every {forecast['unit']} hidden"
     left, right = axes(fig, 1, 2, 1), axes(fig, 1, 2, 2)
     words = [
         "none" if each["epsilon"] is None else f"{each['epsilon']:g}"
         for each in forecast["by_epsilon"]
     ]
-    _line(left, forecast["by_epsilon"], words, f"ε, with {here['tasks']} tasks")
+    _line(left, forecast["by_epsilon"], words, f"ε, with {here['tasks']} tasks{hidden}")
     words = [f"{each['tasks']}" for each in forecast["by_tasks"]]
     _line(right, forecast["by_tasks"], words, f"tasks, {epsilon}")
     left.set_ylabel(f"lower {forecast['measure']}\nthan the best alone", color=INK)

@@ -10,8 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report import audit, exchange, kept, per_head, plots, settings, shared, verdict
-from tacit.report.box import guarantee_box, uncovered
+from tacit.report import (
+    audit,
+    broken,
+    exchange,
+    groups,
+    kept,
+    over_time,
+    per_head,
+    plots,
+    settings,
+    shapes,
+    shared,
+    verdict,
+)
+from tacit.report.box import brief_box, guarantee_box, heading, uncovered
 from tacit.report.page import (
     Markup,
     details,
@@ -21,6 +34,7 @@ from tacit.report.page import (
     save,
     table,
     text,
+    together,
 )
 from tacit.report.scores import (
     EXPLAINED,
@@ -38,7 +52,9 @@ from tacit.report.scores import (
 from tacit.report.words import NOTHING, count, plural, share
 
 MEANT = {
-    "constant": "Own mean: each task says its mean, or its shares of classes, to every row.",
+    "constant": (
+        "Own mean: each task says its mean, its shares of classes or its hazards to every row."
+    ),
     "local": "Best alone: the best that each task finds by its own rows, sharing nothing.",
     "global": "One model for all: the same for every task, learned as privately as this run.",
     "open": "Not private: the same method without noise.",
@@ -67,25 +83,26 @@ def write_html(result: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
 
 def page(result: Mapping[str, Any]) -> str:
     """The report as a string."""
-    data, method = result["federation"]["source"], result["config"].get("method", "a method")
     tasks = against_alone(result)
     kind = task_score(result)
-    stopped = result.get("stopped")
-    title = f"{data}: {method}"
     content = [
-        f"<h1>{text(title)}</h1>",
-        paragraph(_subtitle(result), "sub"),
+        f"<h1>{text(title(result))}</h1>",
+        paragraph(subtitle(result), "sub"),
         verdict.section(result.get("verdict")),
+        broken.section(result),
         guarantee_box(
             result["guarantee"], adapted=result["config"].get("clip_quantile") is not None
         ),
         audit.section(result),
-        paragraph(Markup(f"<b>Stopped early:</b> {text(stopped)}"), "stopped") if stopped else "",
+        uncovered(result),
         shared.section(result),
-        _headline(result, tasks),
+        shapes.section(result),
+        headline(result, tasks),
         kept.section(result),
         per_head.section(result),
+        over_time.section(result),
         exchange.section(result),
+        groups.section(result),
         _curve(result),
         _against_alone(result, tasks, kind),
         _losers(result, tasks, kind),
@@ -96,10 +113,39 @@ def page(result: Mapping[str, Any]) -> str:
         f"Written by tacit {result.get('tacit', '')} from result.json. This file contains no "
         "scripts and loads nothing from anywhere."
     )
-    return document(f"{title} · tacit report", "\n".join(part for part in content if part), footer)
+    return document(
+        f"{title(result)} · tacit report", "\n".join(part for part in content if part), footer
+    )
 
 
-def _subtitle(result: Mapping[str, Any]) -> str:
+def write_summary(result: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write what fits on one printed page: whether it helped, the promise, what the tasks got."""
+    return save(summary(result), path)
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """The page to print, read and sign, as a string."""
+    content = [
+        f"<h1>{text(title(result))}</h1>",
+        paragraph(subtitle(result), "sub"),
+        verdict.section(result.get("verdict")),
+        broken.section(result),
+        brief_box(result["guarantee"]),
+        scores_table(result, against_alone(result)),
+        uncovered(result),
+        '<p class="signed"><span>Read by</span><span>Date</span></p>',
+    ]
+    footer = "A summary of report.html, which says all that the promise rests on."
+    inside = f'<div class="onepage">{"".join(content)}</div>'
+    return document(f"{title(result)} · tacit summary", inside, footer)
+
+
+def title(result: Mapping[str, Any]) -> str:
+    """What was trained on, and by which method."""
+    return f"{result['federation']['source']}: {result['config'].get('method', 'a method')}"
+
+
+def subtitle(result: Mapping[str, Any]) -> str:
     """What was run on, and when; a result that does not say so is of today."""
     federation = result["federation"]
     when = result.get("timing", {}).get("date") or datetime.date.today().isoformat()
@@ -109,8 +155,9 @@ def _subtitle(result: Mapping[str, Any]) -> str:
     return f"{plural(federation['tasks'], 'task')} ({kind}) · {when}"
 
 
-def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
-    metrics, main, kind = result["metrics"], overall_score(result), task_score(result)
+def scores_table(result: Mapping[str, Any], tasks: Comparison | None) -> str:
+    """The personal models beside the baselines, under a heading."""
+    main, kind = overall_score(result), task_score(result)
     shown = entries(result, "personal models (this run)")
     head: list[object] = [
         "",
@@ -127,15 +174,20 @@ def _headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
         head += ["tasks better than alone", "tasks worse than alone"]
         for row, (_, _, compared) in zip(rows, shown, strict=True):
             row += [NOTHING, NOTHING] if compared is None else _won(compared)
-    part = metrics.get("part", "test")
+    got = heading("What the tasks got", result)
+    return got + table(head, rows, kind="wide", mine=0)
+
+
+def headline(result: Mapping[str, Any], tasks: Comparison | None) -> str:
+    """The same with what the scores mean."""
+    part, main = result["metrics"].get("part", "test"), overall_score(result)
     said = [f"Measured on each task's own {part} rows.", *about_scores(result)]
     said.append(EXPLAINED.get(main.name, ""))
     said += [words for name, words in MEANT.items() if baseline(result, name)]
     note = paragraph(" ".join(filter(None, said)), "note")
     missing = "No comparison with training alone: this run was made without that baseline."
     alone = "" if tasks is not None else paragraph(missing, "note")
-    got = "<h2>What the tasks got</h2>" + uncovered(result)
-    return got + table(head, rows, kind="wide", mine=0) + note + alone + _others(result)
+    return scores_table(result, tasks) + note + alone + _others(result)
 
 
 def _won(tasks: Comparison) -> list[str]:
@@ -161,13 +213,12 @@ def _curve(result: Mapping[str, Any]) -> str:
     spent = any(number(point.get("epsilon")) > 0 for point in result["curve"])
     # Another part than the one above, so the baselines' scores would not belong on this axis.
     part = "validation" if result["federation"].get("rows", {}).get("validation") else "training"
-    caption = (
-        f"Score of the personal models on {part} rows (left), and the ε spent by then (right)."
-        if spent
-        else f"Score of the personal models on {part} rows."
-    )
-    title = "How it learned, and what that cost" if spent else "How it learned"
-    return f"<h2>{title}</h2>" + uncovered(result) + drawing(fig, "curve", caption)
+    caption = f"Score of the personal models on {part} rows"
+    if plots.last_step(result):  # whose scores stand above
+        caption += ", before the last step that each task takes on its own rows"
+    caption += "; ε spent by then on the right." if spent else "."
+    words = "How it learned, and what that cost" if spent else "How it learned"
+    return together(heading(words, result), drawing(fig, "curve", caption, slim=True))
 
 
 def _against_alone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) -> str:
@@ -182,18 +233,16 @@ def _against_alone(result: Mapping[str, Any], tasks: Comparison | None, kind: Sc
     )
     caption = f"{marks} {side} the dashed line the personal model is better than training alone."
     spread = "Positive: the personal model is better than training alone."
-    return (
-        "<h2>Task by task, against training alone</h2>"
-        + uncovered(result)
-        + drawing(plots.task_by_task(tasks, kind), "tasks", caption)
-        + drawing(plots.gains(tasks, kind), "gains", spread)
-    )
+    spread += " Grey: no different." if (tasks.gain == 0).any() else ""
+    head = heading("Task by task, against training alone", result)
+    first = drawing(plots.task_by_task(tasks, kind), "tasks", caption)
+    return together(head, first) + drawing(plots.gains(tasks, kind), "gains", spread, slim=True)
 
 
 def _losers(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) -> str:
     if tasks is None or not len(tasks):
         return ""
-    head = "<h2>The tasks that lose</h2>" + uncovered(result)
+    head = heading("The tasks that lose", result)
     keep = paragraph(CHOSEN if kept.mode(result) == "best" else KEEP)
     out = (
         paragraph(f"{plural(tasks.left_out, 'task')} without a score are left out.", "note")
@@ -273,4 +322,4 @@ def _everyone(result: Mapping[str, Any], tasks: Comparison | None, kind: Score) 
     cut = f" The first {LISTED} of {count(total)}; all are in result.json."
     listed = paragraph(scale + (cut if total > LISTED else ""), "note") + shown
     label = f"{plural(min(total, LISTED), 'task')} with scores"
-    return "<h2>All tasks</h2>" + uncovered(result) + details(label, listed)
+    return heading("All tasks", result) + details(label, listed)

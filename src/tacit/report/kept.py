@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tacit.report.box import uncovered
+from tacit.report.box import heading
 from tacit.report.page import Markup, paragraph, table, text
 from tacit.report.words import count, label, share
 
@@ -93,7 +93,7 @@ def section(result: Mapping[str, Any]) -> str:
         [words, count(number), share(number, total), _bar(number / most)] for words, number in found
     ]
     said = paragraph(f"{CHOSE if mode(result) == 'best' else TUNED} {_free(result)}")
-    head = "<h2>What the tasks ended with</h2>" + uncovered(result)
+    head = heading("What the tasks ended with", result)
     bars = table(["", "tasks", "share", ""], rows, kind="bars")
     return head + said + bars + paragraph(_terms(result), "note")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tacit.files import make_folder, replace
-from tacit.report.svg import FONT, WIDE, svg
+from tacit.report.svg import FONT, SLIM, WIDE, svg
 
 # The policy stops a browser from running or fetching anything, should escaping ever fail.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -20,11 +20,12 @@ STYLE = (
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1d2429; --muted: #5c6770;
   --grid: #e2e6e9; --soft: #f5f7f8; --gain: #0072b2; --loss: #c25500; --spent: #8a4f9e;
   --green: #00684a; --green-soft: #eaf6f1; --amber: #8f5200; --amber-soft: #fff4df;
-  --red: #a8201a; --red-soft: #fdecea; }
-@media (prefers-color-scheme: dark) { :root { --paper: #15191c; --ink: #e6eaed; --muted: #a0abb4;
+  --red: #a8201a; --red-soft: #fdecea; --shade: #1d242940; }
+@media screen and (prefers-color-scheme: dark) { :root {
+  --paper: #15191c; --ink: #e6eaed; --muted: #a0abb4;
   --grid: #2f373d; --soft: #1d2327; --gain: #56b4e9; --loss: #f0914a; --spent: #c79bd6;
   --green: #5fd0a8; --green-soft: #12291f; --amber: #f5b756; --amber-soft: #2e220d;
-  --red: #ff8f86; --red-soft: #331614; } }
+  --red: #ff8f86; --red-soft: #331614; --shade: #000000b0; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 FONT; }
 main { max-width: 960px; margin: 0 auto; padding: 40px 28px 64px; }
@@ -34,7 +35,7 @@ h3 { font-size: 17px; line-height: 1.3; margin: 30px 0 8px; }
 p { margin: 0 0 12px; max-width: 88ch; }
 .sub { color: var(--muted); margin-bottom: 24px; }
 .note { color: var(--muted); font-size: 14px; max-width: 110ch; }
-.uncovered { border-left: 3px solid var(--muted); padding: 1px 0 1px 12px; margin-bottom: 16px;
+.uncovered { border-left: 3px solid var(--muted); padding: 1px 0 1px 12px; margin: 20px 0 16px;
   color: var(--muted); font-size: 14px; max-width: none; }
 .uncovered b { color: var(--ink); }
 .covered { border-left: 3px solid var(--green); padding: 1px 0 1px 12px; margin-bottom: 16px;
@@ -68,16 +69,26 @@ dd.bad { color: var(--tone); font-weight: 600; }
 .told.amber { --tone: var(--amber); --wash: var(--amber-soft); }
 .told b.says { display: block; color: var(--tone); font-size: 18px; margin-bottom: 4px; }
 .told ul { margin: 0 0 12px; padding-left: 20px; } .told li { overflow-wrap: anywhere; }
+.tag { display: inline-block; border: 1px solid var(--muted); border-radius: 9px; padding: 1px 8px;
+  color: var(--muted); font-size: 12px; font-weight: 400; line-height: 1.4; letter-spacing: 0;
+  vertical-align: middle; white-space: nowrap; }
 .scroll { overflow-x: auto; margin: 0 0 14px; } figure .scroll { margin: 0; }
+.scroll { background: linear-gradient(to right, var(--paper) 55%, transparent) 0 0 local,
+  linear-gradient(to left, var(--paper) 55%, transparent) 100% 0 local,
+  linear-gradient(to right, var(--shade), transparent) 0 0 scroll,
+  linear-gradient(to left, var(--shade), transparent) 100% 0 scroll;
+  background-repeat: no-repeat; background-size: 48px 100%, 48px 100%, 20px 100%, 20px 100%; }
 table { border-collapse: collapse; width: 100%; font-size: 15px;
   font-variant-numeric: tabular-nums; }
 th { text-align: right; font-weight: 600; font-size: 13.5px; color: var(--muted);
   vertical-align: bottom; line-height: 1.3; }
 td { text-align: right; }
+td + td { white-space: nowrap; }
+table.left td, td .said { white-space: normal; }
 th, td { padding: 7px 10px; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere;
   min-width: 6em; }
-.wide th:first-child { min-width: 250px; }
+.wide .corner { min-width: 250px; }
 th small { display: block; font-weight: 400; }
 tr.mine td { font-weight: 650; background: var(--soft); }
 tr.mine td:first-child { padding-left: 8px; }
@@ -89,7 +100,10 @@ td .said { color: var(--muted); font-size: 14px; min-width: 11em; }
 .gain { color: var(--gain); } .loss { color: var(--loss); }
 .green-text { color: var(--green); } .amber-text, .red-text { font-weight: 650; }
 .amber-text { color: var(--amber); } .red-text { color: var(--red); }
-figure { margin: 14px 0 18px; }
+figure { margin: 14px 0 18px; } .slim { display: none; }
+.facts { padding: 4px 26px 12px; margin: 0; } .facts dl { padding: 8px 0; }
+.signed { display: flex; gap: 40px; margin-top: 40px; color: var(--muted); font-size: 14px; }
+.signed span { flex: 1; border-top: 1px solid var(--muted); padding-top: 4px; }
 figure svg { display: block; width: 100%; height: auto; }
 .drawn { margin: 0 auto; width: calc(var(--share) * 1%); min-width: min(100%, 480px); }
 figcaption { color: var(--muted); font-size: 14px; margin-top: 6px; }
@@ -98,11 +112,26 @@ footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
   color: var(--muted); font-size: 13px; }
 @media (max-width: 640px) { dl { grid-template-columns: 1fr; gap: 2px; } dd { margin: 0 0 10px; }
   main { padding: 24px 16px 48px; } .verdict, .box dl, .sentence { padding-left: 16px;
-  padding-right: 16px; } .wide th { min-width: 96px; } .wide th:first-child { min-width: 150px; }
+  padding-right: 16px; } .wide th { min-width: 96px; } .wide .corner { min-width: 150px; }
   .drawn { width: 100%; min-width: calc(var(--share) * 6px); }
+  .drawn.slim { display: block; min-width: 0; } .drawn.has-slim { display: none; }
   .bars td:last-child { width: 22%; } }
-@media print { body { font-size: 11pt; } main { max-width: none; padding: 0; }
-  .box, .told, figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+.onepage { font-size: 14px; line-height: 1.4; } .onepage h1 { font-size: 24px; }
+.onepage h2 { font-size: 17px; margin: 16px 0 4px; } .onepage .sub { margin-bottom: 10px; }
+.onepage .told { padding: 8px 16px 2px; margin-bottom: 10px; }
+.onepage .verdict p { font-size: 14px; } .onepage .verdict { padding: 12px 18px 10px; }
+.onepage .verdict h2 { margin: 0 0 6px; }
+.onepage .figures { margin-bottom: 6px; } .onepage .figures b { font-size: 22px; }
+.onepage dl { font-size: 13px; gap: 4px 16px; padding: 10px 18px; }
+.onepage .sentence { font-size: 12px; padding: 6px 18px; } .onepage table { font-size: 13px; }
+.onepage th, .onepage td { padding: 3px 8px; } .onepage .uncovered { margin: 8px 0; }
+@media print { :root { color-scheme: light; } body { font-size: 11pt; }
+  td + td { white-space: normal; }
+  main { max-width: none; padding: 0; }
+  h1, h2, h3, summary { break-after: avoid; } .verdict, .told, figure, tr, dt, dd, .together,
+  .signed { break-inside: avoid; } p { orphans: 3; widows: 3; }
+  h2 { margin-top: 28px; } figure svg { max-height: 190mm; } .scroll { overflow: visible; }
+  .box { overflow: visible; } footer { margin-top: 24px; } .onepage { zoom: 0.85; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 ).replace("FONT", FONT)
@@ -120,9 +149,13 @@ def paragraph(words: object, kind: str = "") -> str:
     return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
 
 
-def note(says: str, colour: str, content: str) -> str:
+def note(says: object, colour: str, content: str) -> str:
     """A coloured box that says one thing in bold, and explains it."""
     return f'<div class="told {colour}" role="note"><b class="says">{text(says)}</b>{content}</div>'
+
+
+CORNER = '<td class="corner"></td>'
+"""Above a column without a name: an empty heading would be read out as one."""
 
 
 def table(
@@ -140,24 +173,47 @@ def table(
         + "</tr>"
         for place, row in enumerate(rows)
     )
-    top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
+    names = (f'<th scope="col">{text(cell)}</th>' if cell else CORNER for cell in head)
+    top = "".join(names)
     header = f"<thead><tr>{top}</tr></thead>" if head else ""
-    return f'<div class="scroll"><table class="{kind}">{header}<tbody>{body}</tbody></table></div>'
+    return scrolled(f'<table class="{kind}">{header}<tbody>{body}</tbody></table>', "table")
 
 
-def drawing(fig: Figure | None, name: str, caption: str) -> str:
-    """A figure with its caption; narrow ones keep their share of the width, so letters match."""
+def scrolled(content: str, what: str) -> str:
+    """What may be wider than the screen: its shaded edges say so, and keys move it too."""
+    label = f'role="group" aria-label="{what}, scrolls sideways"'
+    return f'<div class="scroll" tabindex="0" {label}>{content}</div>'
+
+
+def together(*parts: str) -> str:
+    """A heading and what stands below it, on one page when printed."""
+    return f'<div class="together">{"".join(parts)}</div>'
+
+
+def drawing(fig: Figure | None, name: str, caption: str, *, slim: bool = False) -> str:
+    """A figure with its caption; narrow ones keep their share of the width, so letters match.
+
+    With `slim` it is drawn once more for a small screen, where its letters would be too small.
+    """
     if fig is None:
         return ""
     width = min(100.0, 100 * fig.get_figwidth() / WIDE)
-    return framed(svg(fig, name, caption), width, caption)
+    drawn = svg(fig, name, caption)
+    if slim:
+        fig.set_size_inches(SLIM, min(1.2 * fig.get_figheight(), 1.4 * SLIM))
+        return framed(drawn, width, caption, svg(fig, f"{name}-slim", caption))
+    return framed(drawn, width, caption)
 
 
-def framed(drawn: str, width: float, caption: str) -> str:
+def framed(drawn: str, width: float, caption: str, slim: str = "") -> str:
     """An `<svg>` that takes `width` per cent of the page, with its caption."""
-    drawn = f'<div class="drawn" style="--share: {width:.0f}">{drawn}</div>'
-    scrolls = f'<div class="scroll">{drawn}</div>'  # on a small screen, rather than tiny letters
-    return f"<figure>{scrolls}<figcaption>{escape(caption)}</figcaption></figure>"
+    kind = "drawn has-slim" if slim else "drawn"
+    drawn = f'<div class="{kind}" style="--share: {width:.0f}">{drawn}</div>'
+    if slim:
+        drawn += f'<div class="drawn slim">{slim}</div>'
+    else:  # on a small screen it scrolls, rather than having tiny letters
+        drawn = scrolled(drawn, "figure")
+    return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def definitions(pairs: Iterable[tuple[str, object, str]]) -> str:
@@ -174,14 +230,22 @@ def details(summary: str, content: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def document(title: str, content: str, footer: str) -> str:
+def document(title: str, content: str, footer: str, policy: str = POLICY, head: str = "") -> str:
+    """A whole page; `head` is further markup there, which `policy` has to allow."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>{head}</head>\n"
         f"<body><main>\n{content}\n<footer>{escape(footer)}</footer>\n</main></body></html>\n"
     )
+
+
+def embedded(content: str) -> str:
+    """A part of another page, such as a notebook: no style of its own reaches beyond it."""
+    style = STYLE.replace(":root", "&").replace("\nbody {", "\n& {").replace(" body {", " & {")
+    inside = f".tacit {{ padding: 16px 20px; border-radius: 8px; {style} }}"
+    return f'<div class="tacit"><style>{inside}</style>{content}</div>'
 
 
 def save(page: str, path: str | os.PathLike[str]) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from tacit.report.box import uncovered
+from tacit.report.box import heading
 from tacit.report.page import details, drawing, paragraph, table
 from tacit.report.plots import shorten
 from tacit.report.scores import BASELINES, Score, baseline, number
@@ -56,7 +56,7 @@ def section(result: Mapping[str, Any]) -> str:
     fig = dots(names, tasks, lines) if len(names) <= DRAWN else None
     part = result["metrics"].get("part", "test")
     caption = f"Accuracy of each head on {part} rows, and the number of tasks that hold it."
-    head = "<h2>Accuracy by head</h2>" + uncovered(result) + said
+    head = heading("Accuracy by head", result) + said
     return head + drawing(fig, "heads", caption) + listed + _labels(result, titles)
 
 

@@ -39,6 +39,9 @@ def learning_curve(result: Mapping[str, Any]) -> Figure | None:
     fig = figure(WIDE, 3.5)
     ax = axes(fig)
     ax.plot(rounds[keep], values[keep] * kind.factor, color=GAIN, linewidth=2)
+    if last_step(result):
+        style: Any = {"xycoords": "axes fraction", "color": MUTED, "va": "top", "ha": "left"}
+        beside(ax, "before the last step", (0, 1), (6, -2), **style)
     ax.set_xlabel("round")
     ax.set_ylabel(f"{kind.axis}\n{kind.better}", color=GAIN)
     ax.set_xlim(rounds[0], rounds[-1])
@@ -60,6 +63,18 @@ def learning_curve(result: Mapping[str, Any]) -> Figure | None:
         end = rounds[last], epsilon[last]
         beside(second, words, end, (-4, 4), ha="right", va="bottom", color=SPENT)
     return fig
+
+
+def last_step(result: Mapping[str, Any]) -> bool:
+    """Whether tasks ended with other models than those that the rounds left them."""
+    metrics = result["metrics"]
+    chosen = (metrics.get("personal_models") or {}).get("per_task")
+    return bool(chosen or metrics.get("combined"))
+
+
+def mark(fig: Figure, words: str) -> None:
+    """A label that stays with the figure wherever it goes."""
+    fig.suptitle(words, size=8.5, color=MUTED, x=0.01, ha="left", parse_math=False)
 
 
 def _curve_score(
@@ -163,11 +178,18 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     bins = int(np.clip(2 * np.sqrt(len(gain)), 14, 44))
     width = (high - low) / bins
     edges = width * np.arange(math.floor(low / width), math.ceil(high / width) + 1)
-    heights, _ = np.histogram(np.clip(gain, edges[0], edges[-1] - width * 1e-6), edges)
+    level = gain == 0
+    heights, _ = np.histogram(gain[~level], edges)
     middle = (edges[:-1] + edges[1:]) / 2
     colours = np.where(middle > 0, GAIN, LOSS)
     ax.bar(edges[:-1], heights, width * 0.94, align="edge", color=colours, alpha=0.85)
-    ax.set_ylim(0, heights.max() * 1.16)  # room for the label of the median
+    highest = max(heights.max(), level.sum(), 1)
+    if level.any():  # neither better nor worse: no bar of either colour
+        ax.bar([0.0], [level.sum()], width * 0.5, color=MUTED, alpha=0.85)
+        words = f"{count(int(level.sum()))} no different"
+        beside(ax, words, (0, level.sum()), (0, 4), va="bottom", ha="center", color=MUTED)
+    # Room for the labels of the median and, below it, of the grey bar.
+    ax.set_ylim(0, highest * (1.3 if level.any() else 1.16))
     ax.axvline(0, color=INK, linewidth=1)
     centre = float(np.median(gain))
     ax.axvline(centre, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)))
@@ -177,13 +199,24 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     offset, side = ((4, 0), "left") if right else ((-4, 0), "right")
     style: Any = {"xycoords": ("data", "axes fraction"), "color": MUTED, "va": "top", "ha": side}
     beside(ax, f"median {half}", (centre, 1.0), offset, **style)
-    outside = int(((gain < edges[0]) | (gain > edges[-1])).sum())
-    note = f"; {plural(outside, 'task')} beyond the ends drawn in the last bars" if outside else ""
-    ax.set_xlabel(label + note)
+    _mark_ends(ax, int((gain < edges[0]).sum()), int((gain > edges[-1]).sum()))
+    ax.set_xlabel(label)
     ax.set_ylabel("tasks")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     ax.grid(False, axis="x")
     return fig
+
+
+def _mark_ends(ax: Axes, below: int, above: int) -> None:
+    """How many tasks are too far out to be drawn, at the end where they would be."""
+    for number_of, at, said, side in (
+        (below, 0.0, "◂ {} further", "left"),
+        (above, 1.0, "{} further ▸", "right"),
+    ):
+        if number_of:
+            words = said.format(plural(number_of, "task"))
+            style: Any = {"xycoords": "axes fraction", "color": INK, "ha": side, "va": "bottom"}
+            beside(ax, words, (at, 0.3), (4 if at == 0 else -4, 0), weight="bold", **style)
 
 
 def _bars(names: list[str], gain: np.ndarray, label: str) -> Figure:
@@ -193,6 +226,8 @@ def _bars(names: list[str], gain: np.ndarray, label: str) -> Figure:
     place = np.arange(len(order))
     ax.barh(place, gain[order], 0.72, color=np.where(gain[order] < 0, LOSS, GAIN), alpha=0.85)
     ax.axvline(0, color=INK, linewidth=1)
+    level = place[gain[order] == 0]
+    ax.plot(np.zeros(len(level)), level, "o", color=MUTED, markersize=6)  # a bar of no length
     ax.set_yticks(place, [shorten(names[k]) for k in order])
     for tick in ax.get_yticklabels():
         tick.set_parse_math(False)  # a name with a dollar sign is a name, not a formula

@@ -31,6 +31,10 @@ SHORT = {
     "deviance": "relative deviance",
     "deviance_pooled": "relative deviance",
     "deviance_per_task": "relative deviance, mean over tasks",
+    "concordance": "concordance",
+    "concordance_per_task": "concordance, mean over tasks",
+    "brier": "Brier score",
+    "brier_per_task": "Brier score, mean over tasks",
     "worst_tenth": "worst tenth of tasks",
 }
 LOSSES = {"regression": "mean squared error", "count": "mean Poisson deviance"}
@@ -56,6 +60,10 @@ EXPLAINED = {
     "auc_pooled": (
         "Area under the ROC curve: of a row of each class, how often the right one gets the higher "
         "prediction; 1 is perfect, 0.5 is chance."
+    ),
+    "concordance": (
+        "Concordance (Harrell's): of two rows of one task, how often the one whose event came "
+        "first got the higher risk; 1 is perfect, 0.5 is chance."
     ),
     "f1": "F1 score: the balance of precision and recall over all labels; 1 is perfect.",
 }
@@ -193,6 +201,12 @@ def about_scores(result: Mapping[str, Any]) -> list[str]:
         said.append(
             f"Accuracy is {text['accuracy']}, but always saying the commonest class would have "
             f"{text['majority']}; log loss is {text['loss']}."
+        )
+    judged = (result.get("verdict") or {}).get("relative") is not None
+    if judged and task_score(result).percent and against_alone(result) is not None:
+        said.append(
+            "Here tasks are counted by accuracy. The verdict counts them by log loss, which also "
+            "changes where a model says the same, but surer or less sure."
         )
     if federation.get("lacking"):
         words = in_words(federation["lacking"], federation["tasks"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from tacit.report.page import definitions
@@ -10,39 +11,73 @@ from tacit.report.words import count, fitted_on, label, plain, plural
 
 PLAIN = ("device", "date")
 """Of the timing, what does not depend on rows."""
+ELSEWHERE = ("data", "chosen", "tasks")
+"""Of the configuration, what is said in another line."""
+Fact = tuple[str, object, str]
 LISTED = 20
 """Features and heads that are named before it says how many more there are."""
 
 
 def section(result: Mapping[str, Any]) -> str:
     """Data, settings and timing as a list of terms."""
-    federation, timing = result["federation"], result.get("timing") or {}
-    facts: list[tuple[str, object, str]] = [
-        ("data", federation["source"], ""),
-        ("tasks", count(federation["tasks"]), ""),
-        *((term, f"{value} ({label(result)})", "") for term, value in _exact(result)),
-    ]
-    features = [str(name) for name in federation.get("features") or []]
-    if features:
-        facts.append(("features", _some(features), ""))
+    timing = result.get("timing") or {}
+    facts = about_data(result["federation"], label(result))
     if result.get("public"):
         facts.append(("public rows", fitted_on(result["public"]), ""))
-    if federation.get("heads"):
-        facts.append(("heads", _some(_heads(federation["heads"])), ""))
-    facts += [(str(key).replace("_", " "), plain(v), "") for key, v in result["config"].items()]
+    facts += [(term, f"{value} ({label(result)})", "") for term, value in _exact(result)]
+    facts += list(_asked(result["config"]))
     facts += [(key, plain(timing[key]), "") for key in PLAIN if key in timing]
     return "<h2>Settings and timing</h2>" + definitions(facts)
 
 
+def about_data(federation: Mapping[str, Any], marked: str) -> list[Fact]:
+    """What was trained on; what was counted over all tasks without noise is `marked`."""
+    facts: list[Fact] = [
+        ("data", federation["source"], ""),
+        ("tasks", count(federation["tasks"]), ""),
+    ]
+    rows = [f"{part} {count(n)}" for part, n in (federation.get("rows") or {}).items() if n]
+    if rows:
+        facts.append(("rows", f"{', '.join(rows)} ({marked})", ""))
+    if rows and federation.get("smallest") is not None:
+        span = f"{count(federation['smallest'])} to {count(federation['largest'])} rows"
+        facts.append(("size of a task", f"{span} ({marked})", ""))
+    features = [str(name) for name in federation.get("features") or []]
+    if features:
+        facts.append(("features", _some(features), ""))
+    if federation.get("heads"):
+        facts.append(("heads", _some(_heads(federation["heads"])), ""))
+    return facts
+
+
+def _asked(config: Mapping[str, Any]) -> Iterator[Fact]:
+    """Every setting once, under its own name; a file by its name, wherever it lay."""
+    told = {key: value for key, value in config.items() if key not in ELSEWHERE}
+    privacy = told.pop("privacy", None)
+    for key, value in {**told, **(privacy if isinstance(privacy, Mapping) else {})}.items():
+        if value not in (None, ""):  # nobody set it
+            yield str(key).replace("_", " "), plain(_without_folders(value)), ""
+    if config.get("chosen"):
+        yield "chosen by auto", plain(config["chosen"]), ""
+    read = {key: value for key, value in (config.get("data") or {}).items() if key != "name"}
+    asked = {key: _without_folders(value) for key, value in read.items() if value is not None}
+    if asked:
+        yield "read from", plain(asked), ""
+
+
+def _without_folders(value: Any) -> Any:
+    """A path without its folders: they tell about a machine, and nothing about a run."""
+    if isinstance(value, str) and ("/" in value or "\\" in value):
+        whole = PureWindowsPath(value) if "\\" in value else PurePosixPath(value)
+        return whole.name if whole.is_absolute() or whole.suffix else value
+    if isinstance(value, Mapping):
+        return {key: _without_folders(inner) for key, inner in value.items()}
+    return [_without_folders(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _exact(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What was counted or measured over all tasks without noise."""
-    federation, timing = result["federation"], result.get("timing") or {}
-    rows = [f"{part} {count(n)}" for part, n in federation.get("rows", {}).items()]
-    if rows:
-        yield "rows", ", ".join(rows)
-    if federation.get("smallest") is not None:
-        span = f"{count(federation['smallest'])} to {count(federation['largest'])} rows"
-        yield "size of a task", span
+    timing = result.get("timing") or {}
     dropped = result["metrics"].get("dropped_contributions")
     if dropped is not None:
         yield "dropped contributions", count(dropped)

@@ -30,7 +30,10 @@ LACKING = (
     "No common unit was found for {}: the votes for it drowned in noise. Coefficients would mean "
     "something else in every task, so none is given."
 )
-UNKNOWN = "Where a dash stands, the releases tell nothing: the standard error is infinite."
+UNKNOWN = (
+    "Where a dash stands, noise hides the coefficient: its standard error is infinite. What "
+    "predictions use is under “shrunk”."
+)
 
 
 def section(result: Mapping[str, Any]) -> str:
@@ -42,7 +45,7 @@ def section(result: Mapping[str, Any]) -> str:
     caption = (
         "Estimates with 95 % intervals, in spreads of the target for a spread of the column "
         "(or for its 0 turning 1). "
-    ) + ("Dark: what sampling alone leaves open. Light: what privacy noise adds." * private)
+    ) + ("Strong: what sampling alone leaves open. Faint: what privacy noise adds." * private)
     covered = Markup(f"<b>{text(sentence(found['label']))}</b>.")
     return (
         "<h2>Shared coefficients</h2>"
@@ -55,8 +58,7 @@ def section(result: Mapping[str, Any]) -> str:
 def tables(found: Mapping[str, Any]) -> str:
     """The coefficients, then the variances."""
     rows = _rows(found["coefficients"])
-    unknown = any(each["error"] is None for each in found["coefficients"])
-    said = f"In {found['units']}. {ABOUT} {_missing(found) or UNKNOWN * unknown}"
+    said = f"In {found['units']}. {ABOUT} {_missing(found)}"
     own = [[name, *values] for name, *values in _own(found)]
     head = ["vary between tasks", "standard deviation", *VARIED, *_correlated(found)]
     return (
@@ -82,9 +84,10 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
 
 
 def _missing(found: Mapping[str, Any]) -> str:
-    """Why there are no intervals; empty if there are some."""
+    """Why there are no intervals; empty if all are there."""
     lacking = found.get("without_unit")
-    return LACKING.format(", ".join(lacking)) if lacking else ""
+    unknown = any(each["error"] is None for each in found["coefficients"])
+    return LACKING.format(", ".join(lacking)) if lacking else UNKNOWN * unknown
 
 
 def _aligned(rows: Sequence[Sequence[object]]) -> str:

@@ -97,17 +97,22 @@ def _figures(promise: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("no ε", "nothing bounds what may be learned about this silo")]
     if promise.get("epsilon") is None:
         return [("ε = ∞", "no bound on what may be learned about this silo")]
+    unit = promise.get("unit", "task")
+    whom = "this silo" if unit == "task" else f"any one {unit} of this silo"
     return [
-        (f"ε = {epsilon_text(promise)}", "how much may be learned about this silo"),
+        (f"ε = {epsilon_text(promise)}", f"how much may be learned about {whom}"),
         (f"δ = {delta_text(promise['delta'])}", "probability that the bound fails"),
     ]
 
 
 def _left(report: Mapping[str, Any]) -> str:
     sent, unreadable = report.get("contributions"), report.get("unreadable_events", 0)
-    clip = report["guarantee"].get("clip")
+    clip, unit = report["guarantee"].get("clip"), report["guarantee"].get("unit", "task")
     bound = "of any length" if clip is None else f"of length {clip:g} at most"
-    what = f"{plural(report['numbers'], 'number')} {bound}"
+    if unit != "task":
+        bound = f"that are sums over {unit}s, each {bound}"
+    # The longest of them: where persons vote first, rounds differ.
+    what = f"up to {plural(report['numbers'], 'number')} {bound}"
     if sent is None:  # a report from before they were counted
         return f"Contributions, each of {what}; log.txt says how many"
     each = ", each of" if sent != 1 else " of"
@@ -217,10 +222,15 @@ def _bars(
 def _log(log: Log) -> str:
     if not log:
         return ""
-    rows = [
-        (Markup(f'<span style="white-space: nowrap">{text(when)}</span>'), said.split("\n")[0])
-        for when, said in log[-LINES:]
-    ]
     head = "The end of its log" if len(log) > LINES else "Its log"
     note = "What left this silo and what it refused, line by line; all of it is in log.txt."
-    return f"<h2>{head}</h2>" + paragraph(note, "note") + table([], rows, kind="left")
+    return f"<h2>{head}</h2>" + paragraph(note, "note") + log_table(log[-LINES:])
+
+
+def log_table(log: Log) -> str:
+    """Entries of a log; of each the first line, because others may be long."""
+    rows = [
+        (Markup(f'<span style="white-space: nowrap">{text(when)}</span>'), said.split("\n")[0])
+        for when, said in log
+    ]
+    return table([], rows, kind="left")

@@ -21,12 +21,23 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", GAIN: "gain", LOSS: "loss", SPENT: "spent"}
 WIDE = 8.8
 """Inches of a figure that fills the width of the page."""
+SLIM = 4.6
+"""… and of a telephone."""
 FONT = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+class Picture(Figure):
+    """A figure that a notebook shows without pyplot; `show` and `savefig` are as they were."""
+
+    def _repr_html_(self) -> str:
+        drawn = svg(self, f"picture-{id(self)}", "figure")
+        width = f"{self.get_figwidth():.1f}in"
+        return f'<div style="background: #fff; max-width: {width}">{drawn}</div>'
 
 
 def figure(width: float, height: float) -> Figure:
     """An empty figure that belongs to nobody: no pyplot, no global state."""
-    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+    return Picture(figsize=(width, height), layout="constrained", facecolor="none")
 
 
 def axes(fig: Figure, *position: int | SubplotSpec) -> Axes:

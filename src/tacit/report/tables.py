@@ -84,8 +84,8 @@ def _scores(result: Mapping[str, Any]) -> Table:
     inner.add_column(_titled(main), justify="right")
     inner.add_column(f"worst tenth: {_titled(kind)}", justify="right")
     if tasks is not None:
-        inner.add_column("better than alone", justify="right")
-        inner.add_column("worse", justify="right")
+        inner.add_column("tasks better than alone", justify="right")
+        inner.add_column("tasks worse", justify="right")
     rows = entries(result, "personal")
     digits = main.decimals(overall.get(main.name) for _, overall, _ in rows)
     worst = kind.decimals(overall.get("worst_tenth") for _, overall, _ in rows)

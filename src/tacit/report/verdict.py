@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.report.page import note, paragraph
-from tacit.report.words import NOT_PUBLISHED, sentence
+from tacit.report.page import Markup, note, paragraph, text
+from tacit.report.words import sentence
 
 MOST = 3
 """Sentences that fit into a terminal."""
@@ -24,5 +24,5 @@ def section(verdict: Mapping[str, Any] | None) -> str:
     first, *others = verdict["sentences"]
     says, _, rest = first.partition(": ")
     said = [sentence(rest), *others] if rest else others
-    label = paragraph(f"{sentence(verdict['label'])}: {NOT_PUBLISHED}.", "note")
-    return note(says, verdict["colour"], paragraph(" ".join(said)) + label if said else label)
+    marked = Markup(f'{text(says)} <span class="tag">{text(verdict["label"])}</span>')
+    return note(marked, verdict["colour"], paragraph(" ".join(said)) if said else "")

@@ -12,6 +12,8 @@ from tacit.privacy.guarantee import NOT_COVERED, delta_up
 Colour = Literal["green", "amber", "red"]
 WEAK = 10.0
 """Above this ε the odds may change more than 20 000-fold: true, but hardly a promise."""
+MODERATE = math.log(9)
+"""Above this ε somebody who held it as likely as not may become more than 90 % sure."""
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -29,8 +31,8 @@ CHOOSING = (
 )
 
 NEIGHBOURS = {
-    "add-remove": "any one task added or removed",
-    "replace": "any one task's data replaced by any other data",
+    "add-remove": "any one {party} added or removed",
+    "replace": "any one {party}'s data replaced by any other data",
 }
 
 
@@ -54,39 +56,46 @@ ALONE = State(
 PRIVATE = State(
     "private", "green", "private", "Private: the promise below holds for every {party}", 1
 )
-WEAKLY = State("weak", "amber", "weak promise", "A weak promise: ε is above 10", 2)
+MODERATELY = State(
+    "moderate",
+    "amber",
+    "moderate promise",
+    "A moderate promise, which holds for every {party}: ε is above 2.2",
+    2,
+)
+WEAKLY = State("weak", "amber", "weak promise", "A weak promise: ε is above 10", 3)
 SEEDED = State(
     "seeded",
     "amber",
     "reproducible, not private",
     "Reproducible, not private: the noise comes from a seed",
-    3,
+    4,
 )
 LEAKY = State(
     "leaks",
     "amber",
     "not private: leaks",
     "Not private: something was computed over several {party}s without noise",
-    4,
+    5,
 )
-UNSURE = State("unsure", "amber", "not private", "Not private: the run is not marked private", 5)
-NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a {party} contributed", 6)
+UNSURE = State("unsure", "amber", "not private", "Not private: the run is not marked private", 6)
+NONE = State("none", "red", "no privacy", "No privacy: nothing hides what a {party} contributed", 7)
 REFUTED = State(
-    "refuted", "red", "no privacy", "No privacy: the mechanism was published, and refuted", 6
+    "refuted", "red", "no privacy", "No privacy: the mechanism was published, and refuted", 7
 )
 EXCHANGED = State(
     "exchange",
     "red",
     "exchange, no\N{NO-BREAK SPACE}ε",
     "No privacy between clients: models were exchanged through a curator",
-    6,
+    7,
 )
 SHARED = State(
     "exchange",
     "amber",
     "exchange, no\N{NO-BREAK SPACE}ε",
     "Hidden from the servers; no privacy between clients",
-    5,
+    6,
 )
 
 
@@ -110,21 +119,25 @@ def state(guarantee: Mapping[str, Any]) -> State:
         return SEEDED
     if not guarantee.get("private"):
         return UNSURE
-    return WEAKLY if guarantee["epsilon"] > WEAK else PRIVATE
+    if guarantee["epsilon"] > WEAK:
+        return WEAKLY
+    return MODERATELY if guarantee["epsilon"] > MODERATE else PRIVATE
 
 
 def headline(guarantee: Mapping[str, Any]) -> str:
     """How it stands, for those whom it is about."""
-    return state(guarantee).headline.format(party=_party(guarantee))
+    return state(guarantee).headline.format(party=hidden(guarantee))
 
 
-def _party(guarantee: Mapping[str, Any]) -> str:
-    return guarantee.get("party") or "task"
+def hidden(guarantee: Mapping[str, Any]) -> str:
+    """What those who are protected are called."""
+    unit = guarantee.get("unit") or "task"
+    return unit if unit != "task" else guarantee.get("party") or "task"
 
 
 def meaning(guarantee: Mapping[str, Any]) -> str:
     """What ε means in a sentence or two for somebody who has never heard of it."""
-    kind, party = state(guarantee), _party(guarantee)
+    kind, party = state(guarantee), hidden(guarantee)
     if kind is NONE:
         return (
             f"Exact sums were published. Whoever knows the data of the other {party}s can work out "
@@ -157,8 +170,11 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
     )
     epsilon = float(guarantee["epsilon"])
     odds = factor_text(epsilon)
+    seen = f"all other {party}s together see"
+    if (guarantee.get("unit") or "task") != "task":
+        seen = f"all who are outside its {guarantee.get('party') or 'task'} see together"
     promise = (
-        f"whatever all other {party}s together see, and however they combine it, their odds "
+        f"whatever {seen}, and however they combine it, their odds "
         f"{belief} change by at most a factor e^ε = {odds}, except with probability "
         f"{_rarely(guarantee)}"
     )
@@ -196,8 +212,9 @@ def sentence(words: Any) -> str:
     return said[:1].upper() + said[1:]
 
 
-def neighbours_text(neighbours: str | None) -> str:
-    return NEIGHBOURS.get(neighbours or "", neighbours or "not stated")
+def neighbours_text(neighbours: str | None, whom: str = "task") -> str:
+    known = NEIGHBOURS.get(neighbours or "")
+    return known.format(party=whom) if known else neighbours or "not stated"
 
 
 def up(value: float, digits: int) -> str:

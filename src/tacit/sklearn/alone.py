@@ -16,7 +16,7 @@ from tacit.experiment.prepare import simulation_of
 from tacit.local.batches import Batches, all_rows
 from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
-from tacit.methods import Local, TrainedMethod
+from tacit.methods import Board, Local, SharedShapes, TrainedMethod
 from tacit.methods.linear import LinearMethod, alone, as_parameters
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
@@ -27,6 +27,12 @@ def alone_model(
 ) -> tuple[Tensor, Tensor]:
     """The model of the only task, by what the method does for a task that nobody talks to."""
     method, rounds = found.method, found.rounds
+    if isinstance(method, SharedShapes):
+        board, rows = Board(method.board(model)), federation.train
+        state = method.state(model, board)
+        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
+        settled = vmap(lambda own: method.settle(model, board, state, own)["w"])
+        return settled(batches), model.buffers[None]
     if isinstance(method, LinearMethod):
         size, outputs = method.size(model), federation.outputs
 

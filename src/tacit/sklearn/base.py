@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,38 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from tacit.data.arrays import task_array
-from tacit.data.federation import Kind, Rows
+from tacit.data.common import in_original_units
+from tacit.data.federation import Federation, Kind, Rows, TargetScale
+from tacit.data.persons import Owners
+from tacit.data.preprocess import Preprocessing
 from tacit.engine import evaluate
+from tacit.engine.blend import Blend
 from tacit.errors import TacitError
 from tacit.experiment.models import MODEL_BYTES, ROWS_AT_ONCE
 from tacit.local.flat import FlatModel
 from tacit.privacy import Guarantee
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What tasks combine with their shared models at the end, for rows as they are given."""
+
+    blend: Blend
+    columns: Preprocessing | None
+    target: TargetScale | None
+
+    def __call__(self, X: np.ndarray, out: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Predicted targets, or logits, from those of shared models; who was not there has only
+        these."""
+        there, task = codes >= 0, torch.from_numpy(codes[codes >= 0])
+        x, said = torch.from_numpy(X[there]), torch.from_numpy(out[there])
+        seen = x.float() if self.columns is None else self.columns.apply(x, task)
+        scale, shift = said.new_ones(()), said.new_zeros(())
+        if self.target is not None:
+            scale, shift = self.target.scale[task].to(said), self.target.shift[task].to(said)
+        found = out.copy()
+        found[there] = (shift + scale * self.blend(seen, (said - shift) / scale, task)).numpy()
+        return found
 
 
 class MultiTask(BaseEstimator, ABC):
@@ -32,6 +60,9 @@ class MultiTask(BaseEstimator, ABC):
     billboard_intercept_: np.ndarray
     n_features_in_: int
     _network: tuple[nn.Module, Kind, Tensor, Tensor, np.ndarray, np.ndarray] | None
+    _combined: Combined | None = None
+    _limits: Preprocessing | None = None
+    """Within which a linear model in the units of X holds."""
     _no_newcomers: str
     """Why a task that was not there cannot be predicted; empty if it can."""
 
@@ -58,8 +89,17 @@ class MultiTask(BaseEstimator, ABC):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
-    def _rows(self, X: Any, y: Any, tasks: Any) -> Rows:
-        """Checked rows in double precision, task after task; sets what is known of them."""
+    def _rows(
+        self,
+        X: Any,
+        y: Any,
+        tasks: Any,
+        owners: Callable[[np.ndarray, np.ndarray], Owners | None] = lambda x, y: None,
+    ) -> Rows:
+        """Checked rows in double precision, task after task; sets what is known of them.
+
+        `owners` says whose they are, where that matters.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=is_regressor(self))
         target = self._encoded(y)
         self._named = tasks is not None
@@ -67,12 +107,14 @@ class MultiTask(BaseEstimator, ABC):
             self.tasks_, codes = np.array([None], dtype=object), np.zeros(len(X), dtype=np.int64)
         else:
             labels = task_array(tasks)
-            _check_length(labels, X)
+            check_length("tasks", labels, X)
             self.tasks_, codes = _grouped(labels)
-        order = np.argsort(codes, kind="stable")
+        order, found = np.argsort(codes, kind="stable"), owners(X, target)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(codes))])
         x, target = np.ascontiguousarray(X[order]), target[order]
-        return Rows(torch.from_numpy(x), torch.from_numpy(target), torch.from_numpy(offsets))
+        persons = None if found is None else torch.from_numpy(found.at(order, codes[order]))
+        x, y = torch.from_numpy(x), torch.from_numpy(target)
+        return Rows(x, y, torch.from_numpy(offsets), persons)
 
     def _codes(self, tasks: Any, X: np.ndarray) -> np.ndarray:
         """The number of each row's task; −1 for one that was not there."""
@@ -83,7 +125,7 @@ class MultiTask(BaseEstimator, ABC):
         codes = np.full(len(X), -1)
         if tasks is not None:
             labels = task_array(tasks)
-            _check_length(labels, X)
+            check_length("tasks", labels, X)
             if _text(labels) != _text(self.tasks_):
                 kinds = ("numbers", "text") if _text(self.tasks_) else ("text", "numbers")
                 raise TacitError("tasks are {}, but were {} at fit: give the same".format(*kinds))
@@ -111,7 +153,13 @@ class MultiTask(BaseEstimator, ABC):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         codes = self._codes(tasks, X)
+        out = self._shared(X, codes)
+        return out if self._combined is None else self._combined(X, out, codes)
+
+    def _shared(self, X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """The same by the shared model that each task ended with."""
         if self._network is None:
+            X = X if self._limits is None else self._limits.within(X, codes)
             coef = np.concatenate([self.coef_, self.billboard_coef_[None]])[codes]
             intercept = np.append(self.intercept_, self.billboard_intercept_[None], axis=0)[codes]
             return np.einsum("n...p,np->n...", coef, X) + intercept
@@ -204,14 +252,21 @@ def number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
+def columns_of(estimator: Any, number: int) -> list[str]:
+    """The names of so many columns."""
+    return [*getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(number)])]
+
+
 def check_flag(value: Any, name: str) -> None:
     if not isinstance(value, bool | np.bool_):
         raise TacitError(f"{name}={value!r}: True or False is needed")
 
 
-def _check_length(labels: np.ndarray, X: np.ndarray) -> None:
+def check_length(name: str, labels: Any, X: np.ndarray) -> None:
     if len(labels) != len(X):
-        raise TacitError(f"X has {len(X)} rows, but tasks has {len(labels)}: give one for each row")
+        raise TacitError(
+            f"X has {len(X)} rows, but {name} has {len(labels)}: give one for each row"
+        )
 
 
 def _text(labels: np.ndarray) -> bool:
@@ -232,3 +287,15 @@ def _grouped(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     tasks[:] = order
     rank[[found[label] for label in order]] = np.arange(len(order))
     return tasks, rank[codes]
+
+
+def linear_in_original_units(federation: Federation, w: Tensor) -> np.ndarray:
+    """Models [tasks + 1, size] for rows as they were given; each class has its own weights."""
+    outputs, p = federation.outputs, w.shape[1] // federation.outputs - 1
+    slopes, biases = w[:, : outputs * p].unflatten(1, (outputs, p)), w[:, outputs * p :]
+    each = [
+        in_original_units(federation, torch.cat([slopes[:, k], biases[:, k : k + 1]], dim=1))
+        for k in range(outputs)
+    ]
+    sides = [one[:, :-1] for one in each], [one[:, -1:] for one in each]
+    return torch.cat([*sides[0], *sides[1]], dim=1).numpy()

@@ -16,8 +16,9 @@ from tacit.data.federation import Rows
 from tacit.data.targets import KIND
 from tacit.errors import TacitError
 from tacit.families import expected_count
+from tacit.local.recipes import Personalise
 from tacit.methods import Method, Mixed
-from tacit.privacy.sampling import Neighbours
+from tacit.privacy.sampling import Neighbours, Unit
 from tacit.sklearn.base import Classifier, Regressor, whole
 from tacit.sklearn.private import (
     AS_GIVEN,
@@ -47,8 +48,8 @@ class PrivateMixedModel(_Private):
 
     Parameters
     ----------
-    epsilon, delta, neighbours : what to promise (`tacit.Privacy`), for whole tasks; epsilon=None
-        asks for no privacy, and gives the REML estimate
+    epsilon, delta, neighbours, unit, n_persons, at_most : what to promise, as for
+        `PrivateMultiTaskRegressor`; epsilon=None asks for no privacy, and gives the REML estimate
     kind : "regression"; "count" for numbers, 0 or more; "binary" or "multiclass" for classes; None
         for binary where y has two values, multiclass where it is text, and regression otherwise
     slopes : numbers of the columns of X with an own slope; every task has an own intercept
@@ -83,6 +84,9 @@ class PrivateMixedModel(_Private):
         kind: MixedKind | None = None,
         slopes: Sequence[int] = (),
         neighbours: Neighbours = "add-remove",
+        unit: Unit = "task",
+        n_persons: int | None = None,
+        at_most: int = 1,
         rounds: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         ledger: str | Path | None = None,
@@ -92,6 +96,9 @@ class PrivateMixedModel(_Private):
         self.kind: MixedKind | None = kind
         self.slopes = slopes
         self.neighbours: Neighbours = neighbours
+        self.unit: Unit = unit
+        self.n_persons = n_persons
+        self.at_most = at_most
         self.rounds = rounds
         self.random_state = random_state
         self.ledger = ledger
@@ -153,6 +160,10 @@ class PrivateMixedModel(_Private):
         return Mixed(slopes=",".join(str(int(each)) for each in given))
 
     # --- the target ---
+
+    def _last_step(self, method: Method | str) -> Personalise:
+        """Whoever fits a mixed model wants its own effects, and no trees beside them."""
+        return "none"
 
     def _public_units(self) -> bool:
         return self.kind_ != "regression"

@@ -7,6 +7,7 @@ import math
 import warnings
 from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from tacit.data import preprocess
-from tacit.data.common import in_original_units, own_units
+from tacit.data.common import own_units
 from tacit.data.federation import Federation, Kind, Rows, TargetScale
-from tacit.data.preprocess import assumed_of_target, fit_target, moments
+from tacit.data.persons import Owners, Unscaled, owners_of
+from tacit.data.preprocess import Preprocessing, assumed_of_target, fit_target, moments
 from tacit.data.targets import CLASSES
 from tacit.engine.progress import silent
 from tacit.errors import TacitError
@@ -27,29 +29,27 @@ from tacit.experiment.plan import Plan
 from tacit.experiment.start import model_of
 from tacit.experiment.train import train
 from tacit.local.flat import FlatModel, ModelFactory
-from tacit.methods import (
-    AUTO,
-    METHODS,
-    Method,
-    Mixed,
-    RelatedMethod,
-)
-from tacit.methods.linear import LinearMethod
-from tacit.models import MODELS
-from tacit.privacy import Everyone, Ledger, Prepaid, Privacy, guarantee, spent
+from tacit.methods import AUTO, Method, Mixed
+from tacit.privacy import Everyone, Ledger, Privacy, guarantee, spent
 from tacit.privacy.accounting import Spent
-from tacit.privacy.sampling import Neighbours
+from tacit.privacy.sampling import Neighbours, Unit
 from tacit.randomness import Randomness
 from tacit.sklearn.alone import alone_model
-from tacit.sklearn.base import Classifier, MultiTask, Regressor, check_flag, number, whole
+from tacit.sklearn.base import (
+    Classifier,
+    Combined,
+    Regressor,
+    check_length,
+    columns_of,
+    linear_in_original_units,
+    number,
+)
+from tacit.sklearn.settings import PrivateSettings
 
-LAYERS = ("linear", "mlp")
 _ASTRAY = (
     "training diverged for {} of {} tasks (not covered by the guarantee; `diverged_` names them): "
-    "each of them contributed nothing and keeps the best model that it finds alone; scale its "
-    "features to about unit size, or pass a method with a smaller lr"
+    "they contributed nothing and keep the best that they find alone; use features of unit size"
 )
-"""Models by name that read rows of numbers."""
 AS_GIVEN = "features are taken as given: scaling them over all tasks beforehand is not covered"
 
 
@@ -62,33 +62,10 @@ _fitted: dict[bytes, set[str]] = {}
 so the estimator itself could not remember; and rows, unlike the call stack, also tell of a loop."""
 
 
-class _Private(MultiTask):
+class _Private(PrivateSettings):
     spent_: Spent
 
-    def __init__(
-        self,
-        method: str | Method = AUTO,
-        *,
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        neighbours: Neighbours = "add-remove",
-        rounds: int | None = None,
-        model: str | nn.Module | ModelFactory = "linear",
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = None,
-        ledger: str | Path | None = None,
-    ) -> None:
-        self.method = method
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours: Neighbours = neighbours
-        self.rounds = rounds
-        self.model = model
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.ledger = ledger
-
-    def fit(self, X: Any, y: Any, tasks: Any = None):
+    def fit(self, X: Any, y: Any, tasks: Any = None, persons: Any = None):
         """Train a model for every task.
 
         Parameters
@@ -97,6 +74,7 @@ class _Private(MultiTask):
         y : [rows] targets
         tasks : [rows] the task of each row: text, numbers, categories; None for rows that all are
             one task's, which then trains alone
+        persons : [rows] whose row each is, where unit="person": names mean the same at all tasks
         """
         # What can be refused is refused before any work.
         method, privacy, seed, model = self._method(), self._privacy(), self._seed(), self._layers()
@@ -104,18 +82,18 @@ class _Private(MultiTask):
         path = self._path(privacy)
         self._check_units()
         self._forget()
-        rows = self._rows(X, y, tasks)
+        rows = self._rows(X, y, tasks, partial(self._owners, persons))
         federation = self._federation(rows, method)
         if len(federation) > 1:
             self._compare(rows, privacy)
             # Nothing is published before `fit` returns, and nothing ever is if it fails: a ledger
             # in memory is sound. (`Prepaid` says to `train` that it need not survive.)
             given: Any = {"model": model, "privacy": privacy, "rounds": rounds, "seed": seed}
-            given |= {"personalise": "none", "baselines": False, "progress": silent}
-            run = train(federation, method, **given)
+            given |= {"personalise": self._last_step(method), "baselines": False}
+            run = train(federation, method, progress=silent, **given)
             flat, every = run.simulation.model, torch.arange(len(federation))
-            models, public = run.simulation.personal(every), run.simulation.newcomer(every[:1])
-            promise, made = run.guarantee, run.simulation.channel.ledger
+            models, public = run.models(every), run.simulation.newcomer(every[:1])
+            promise, made, blend = run.guarantee, run.simulation.channel.ledger, run.blend
             federation = run.federation  # a run may go over to common units
             self.diverged_ = run.diverged
             if run.diverged:
@@ -129,7 +107,7 @@ class _Private(MultiTask):
             plan = Plan(
                 method=method, privacy=privacy, model=model, rounds=rounds, personalise="none"
             )
-            found = choose(federation, plan)
+            found, blend = choose(federation, plan), None
             models, self.diverged_ = alone_model(federation, found, flat, seed), []
             public, made = (flat.start[None], flat.buffers[None]), Ledger()
             promise = guarantee(
@@ -145,6 +123,9 @@ class _Private(MultiTask):
         w, buffers = (torch.cat(pair) for pair in zip(models, public, strict=True))
         blank = bool((public[0] == flat.start).all())
         self._keep(federation, flat, w, buffers, blank)
+        units = federation.preprocessing, federation.target_scale
+        self._limits = federation.preprocessing
+        self._combined = None if blend is None else Combined(blend, *units)
         if path is not None and privacy is not None:
             for round, entry in enumerate(made.releases().elements()):
                 Ledger(path).book(round, entry, repeatable=False)
@@ -157,14 +138,17 @@ class _Private(MultiTask):
         self, federation: Federation, flat: FlatModel, w: Tensor, buffers: Tensor, blank: bool
     ) -> None:
         """The models [tasks + 1, size], the billboard's last, and the units that they speak in."""
-        if federation.preprocessing is not None:
-            self._keep_shared(_in_original_units(federation, w.double()), federation.outputs, blank)
+        linear = isinstance(self.model, str) and self.model == "linear"
+        if federation.preprocessing is not None and linear:
+            self._keep_shared(
+                linear_in_original_units(federation, w.double()), federation.outputs, blank
+            )
             return
         scale, shift, own = np.ones(len(w)), np.zeros(len(w)), federation.target_scale
         self._no_newcomers = ""
         if own is not None:
             scale[:-1], shift[:-1] = own.scale.numpy(), own.shift.numpy()
-            if self._public_units():
+            if self._public_units() or federation.train.persons is not None:
                 scale[-1], shift[-1] = scale[0], shift[0]
             else:
                 self._no_newcomers = (
@@ -176,7 +160,7 @@ class _Private(MultiTask):
                 "nothing was published that would give it a model: fit at least two tasks with a "
                 "method that shares a mean, like 'prior' or 'pmtl'"
             )
-        if isinstance(self.model, str) and self.model == "linear":
+        if linear:
             self._keep_linear(w.double().numpy(), federation.outputs, scale, shift)
         else:
             module = flat.module(flat.start, flat.buffers)
@@ -192,93 +176,17 @@ class _Private(MultiTask):
             )
         self._keep_linear(found, outputs, np.ones(len(found)), np.zeros(len(found)))
 
-    # --- parameters ---
-
-    def _several_classes(self) -> bool:
-        if isinstance(self.method, str) and self.method == AUTO:
-            return True
-        kind = METHODS.get(self.method) if isinstance(self.method, str) else type(self.method)
-        if kind is None or not issubclass(kind, LinearMethod):
-            return True
-        return "multiclass" in kind.kinds
-
-    def _method(self) -> Method | str:
-        if isinstance(self.method, str) and self.method == AUTO:
-            return AUTO
-        known = [AUTO] + [n for n, kind in METHODS.items() if not issubclass(kind, RelatedMethod)]
-        if isinstance(self.method, Method) and not isinstance(self.method, RelatedMethod):
-            return self.method
-        if not isinstance(self.method, str) or self.method not in known:
+    def _owners(self, persons: Any, x: np.ndarray, y: np.ndarray) -> Owners | None:
+        """Whose each row is, where that matters: nothing leaves a task that is alone."""
+        if (persons is not None) != (self.unit == "person"):
             raise TacitError(
-                f"method={self.method!r}: choose one of {', '.join(known)}, or pass such a method "
-                "with settings of your own, like tacit.SharedPrior(mean=0)"
+                f"unit={self.unit!r}, but persons= says whose row each is for unit='person', and "
+                "for nothing else: give both, or neither"
             )
-        return METHODS[self.method]()
-
-    def _rounds(self) -> int | None:
-        if self.rounds is None:
-            return None
-        if not whole(self.rounds) or self.rounds < 1:
-            raise TacitError(f"rounds={self.rounds!r}: a whole number, 1 or more, is needed")
-        return int(self.rounds)
-
-    def _privacy(self) -> Privacy | None:
-        for name in ("epsilon", "delta"):
-            value = getattr(self, name)
-            if value is not None and not number(value):
-                raise TacitError(f"{name}={value!r}: a number or None is needed")
-        if self.epsilon is not None:
-            delta = None if self.delta is None else float(self.delta)
-            return Prepaid(epsilon=float(self.epsilon), delta=delta, neighbours=self.neighbours)
-        if self.delta is not None or self.neighbours != "add-remove":
-            raise TacitError(
-                "epsilon=None asks for no privacy, so delta and neighbours say nothing: leave them "
-                "out, or pass epsilon"
-            )
-        return None
-
-    def _seed(self) -> int | None:
-        state = self.random_state
-        if isinstance(state, np.random.RandomState):
-            return int(state.randint(2**31 - 1))
-        if state is None:
-            return None
-        if not whole(state) or state < 0:
-            raise TacitError(
-                f"random_state={state!r}: None (private), a whole number or a RandomState is needed"
-            )
-        return int(state)
-
-    def _layers(self) -> nn.Module | ModelFactory:
-        check_flag(self.fit_intercept, "fit_intercept")
-        model = self.model
-        if isinstance(model, str) and model in LAYERS:
-            model = MODELS[model]
-        if isinstance(model, str) or not callable(model):
-            raise TacitError(
-                f"model={self.model!r}: choose one of {', '.join(LAYERS)}, or pass a torch module"
-            )
-        if self.fit_intercept:
-            return model
-        if self.model != "linear":
-            raise TacitError("fit_intercept=False is for model='linear' only: leave it out")
-        return MODELS["linear-no-intercept"]
-
-    def _path(self, privacy: Privacy | None) -> Path | None:
-        if self.ledger is None:
-            return None
-        if not isinstance(self.ledger, str | Path) or not Path(self.ledger).parent.is_dir():
-            raise TacitError(f"ledger={self.ledger!r}: a file in a folder that exists is needed")
-        epsilon = None if privacy is None else privacy.epsilon
-        if epsilon is None:
-            raise TacitError(
-                "ledger= adds up what noisy releases cost, but epsilon=None adds no noise: leave "
-                "one of them out"
-            )
-        Ledger.at(Path(self.ledger))  # says so if it is damaged
-        return Path(self.ledger)
-
-    # --- rows ---
+        if persons is not None:
+            check_length("persons", persons, x)
+        found = owners_of(self.unit == "row" if persons is None else persons, x, y)
+        return found if len(self.tasks_) > 1 else None
 
     def _check_units(self) -> None:
         """Refuse what cannot be done to the target."""
@@ -294,11 +202,13 @@ class _Private(MultiTask):
     def _federation(self, rows: Rows, method: Method | str) -> Federation:
         if not rows.x.float().isfinite().all():
             raise TacitError("X holds numbers too large for single precision: scale it first")
+        if rows.persons is not None:
+            return self._of_persons(rows)
         if not self._votes(method):
             return self._make(rows)
         # Columns in each task's own units, from which a run goes over to common ones.
         x, offsets = rows.x.numpy(), rows.offsets.numpy()
-        fitted = preprocess.fit(x, offsets, "task", self._columns(x.shape[1]))
+        fitted = preprocess.fit(x, offsets, "task", columns_of(self, x.shape[1]))
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
         made = self._make(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
         own = None if self._public_units() else made.target_scale
@@ -310,6 +220,25 @@ class _Private(MultiTask):
             assumptions=(*made.assumptions[1:], *fitted.assumptions),
         )
 
+    def _of_persons(self, rows: Rows) -> Federation:
+        """Columns as they are given, and a target without constants likewise: the run finds common
+        units for what a linear model can speak in the units of X again."""
+        made, columns = self._make(rows), self.n_features_in_
+        linear = isinstance(self.model, str) and self.model == "linear" and self.fit_intercept
+        unknown = (*range(columns if linear else 0), *(() if self._public_units() else (-1,)))
+        if not self.fit_intercept and unknown:
+            raise TacitError(
+                "fit_intercept=False with persons as the unit: pass a target_scale around 0, like "
+                "(0.0, 10.0)"
+            )
+        as_given = Preprocessing(torch.zeros(1, columns).double(), torch.ones(1, columns).double())
+        return replace(
+            made,
+            preprocessing=as_given if unknown else None,
+            unscaled=Unscaled(unknown) if unknown else None,
+            assumptions=made.assumptions[1:] if linear else made.assumptions,
+        )
+
     def _votes(self, method: Method | str) -> bool:
         """Whether a run will find common units for the columns."""
         linear = isinstance(self.model, str) and self.model == "linear" and self.fit_intercept
@@ -318,19 +247,17 @@ class _Private(MultiTask):
         few = mixes(kind, self.n_features_in_, classes if classes > 2 else 1)
         return isinstance(method, Mixed) or (method == AUTO and linear and few)
 
-    def _columns(self, number: int) -> list[str]:
-        return [*getattr(self, "feature_names_in_", [f"x{i}" for i in range(number)])]
-
     def _make(self, rows: Rows) -> Federation:
         x = rows.x.float()
         y, about = self._target(rows)
-        nothing = Rows(x[:0], y[:0], torch.zeros_like(rows.offsets))
+        nobody = None if rows.persons is None else rows.persons[:0]
+        nothing = Rows(x[:0], y[:0], torch.zeros_like(rows.offsets), nobody)
         return Federation(
             names=[str(task) for task in self.tasks_],
-            train=Rows(x, y, rows.offsets),
+            train=Rows(x, y, rows.offsets, rows.persons),
             validation=nothing,
             test=nothing,
-            features=tuple(self._columns(x.shape[1])),
+            features=tuple(columns_of(self, x.shape[1])),
             **about,
         )
 
@@ -357,18 +284,6 @@ class _Private(MultiTask):
             )
 
 
-def _in_original_units(federation: Federation, w: Tensor) -> np.ndarray:
-    """Models [tasks + 1, size] for rows as they were given; each class has its own weights."""
-    outputs, p = federation.outputs, w.shape[1] // federation.outputs - 1
-    slopes, biases = w[:, : outputs * p].unflatten(1, (outputs, p)), w[:, outputs * p :]
-    each = [
-        in_original_units(federation, torch.cat([slopes[:, k], biases[:, k : k + 1]], dim=1))
-        for k in range(outputs)
-    ]
-    sides = [one[:, :-1] for one in each], [one[:, -1:] for one in each]
-    return torch.cat([*sides[0], *sides[1]], dim=1).numpy()
-
-
 class PrivateMultiTaskRegressor(Regressor, _Private):
     """Private multi-task regression: a model for every task, and a guarantee.
 
@@ -378,8 +293,10 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         units that the fit pays for, so that X and y may have any; or a name in
         `tacit.methods.METHODS` ("prior", "mpmtl", "pmtl", "fedavg", "local" …); or a method with
         settings of its own, like `tacit.SharedPrior(mean=0)`; not those that need a relation
-    epsilon, delta, neighbours : what to promise (`tacit.Privacy`), for whole tasks; epsilon=None
-        asks for no privacy, and `guarantee_` says so
+    epsilon, delta, neighbours : what to promise (`tacit.Privacy`); epsilon=None asks for no
+        privacy, and `guarantee_` says so
+    unit, n_persons, at_most : who is hidden: whole tasks, every "person" (`fit(..., persons=...)`)
+        or every "row"; about how many of them there are in all, and at how many tasks one may be
     rounds : None for what is usual for the method: 6 with "mixed", 3 with "prior" (1 where its mean
         is 0, 5 where it is 1), 10 with "mpmtl", 100 with most others
     target_scale : "task" lets each task standardise its own targets ("mixed" then goes over to
@@ -390,7 +307,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         share of the variance is 0.648 with "task", 0.651 with constants guessed from the range of
         scores, 0.646 with good ones, and 0.709 with (0, 1), which leaves targets as they are.
     model : "linear", "mlp", or a torch module for [rows, features]; linear methods need "linear"
-    fit_intercept : False for a linear model through the origin
+    fit_intercept : False for a linear model through the origin, without the last step
     random_state : None takes noise from the operating system; a seed makes the fit reproducible,
         and therefore not private
     ledger : a file that the releases of every fit are added to, before `fit` returns
@@ -400,8 +317,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     guarantee_ : `tacit.Guarantee` of this fit alone
     spent_ : ε of all fits in the ledger together, at this fit's δ (where `ledger` is given)
     tasks_ : [tasks] the tasks, sorted; which ones there are is taken to be public
-    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear";
-        each row is its own task's, and not covered by the guarantee if it is handed to others
+    coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear":
+        the shared part of what each task combines in its last step, so `predict` may say something
+        else; each row is its own task's, and not covered by the guarantee if handed to others
     billboard_coef_, billboard_intercept_ : [features] and a number: the model of a task that never
         took part; with target_scale="task" in standardised units
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn
@@ -414,6 +332,9 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         neighbours: Neighbours = "add-remove",
+        unit: Unit = "task",
+        n_persons: int | None = None,
+        at_most: int = 1,
         rounds: int | None = None,
         target_scale: Literal["task"] | tuple[float, float] = "task",
         model: str | nn.Module | ModelFactory = "linear",
@@ -422,6 +343,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         ledger: str | Path | None = None,
     ) -> None:
         promise: Any = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
+        promise |= {"unit": unit, "n_persons": n_persons, "at_most": at_most}
         fitted: Any = {"rounds": rounds, "model": model, "fit_intercept": fit_intercept}
         super().__init__(method, **promise, **fitted, random_state=random_state, ledger=ledger)
         self.target_scale: Literal["task"] | tuple[float, float] = target_scale
@@ -444,6 +366,8 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
 
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         given, y, offsets = self.target_scale, rows.y.numpy(), rows.offsets.numpy()
+        if rows.persons is not None and given == "task":  # a task's own scale is made of them all
+            return rows.y.float(), {"kind": "regression", "outputs": 1, "assumptions": (AS_GIVEN,)}
         if not self.fit_intercept and given == "task":  # a shift would be an intercept
             squares, _ = moments(y[:, None] ** 2, offsets)
             size = torch.from_numpy(np.sqrt(np.where(squares > 0, squares, 1.0))[:, 0]).float()
@@ -466,8 +390,8 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
 
     Parameters
     ----------
-    method, epsilon, delta, neighbours, rounds, model, fit_intercept, random_state, ledger : as for
-        `PrivateMultiTaskRegressor`
+    method, epsilon, delta, neighbours, unit, n_persons, at_most, rounds, model, fit_intercept,
+    random_state, ledger : as for `PrivateMultiTaskRegressor`
 
     Attributes
     ----------
@@ -483,10 +407,7 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
     def _target(self, rows: Rows) -> tuple[Tensor, dict[str, Any]]:
         labels = tuple(str(label) for label in self.classes_)
         kind: Kind = "binary" if len(labels) == 2 else "multiclass"
-        about = {
-            "kind": kind,
-            "outputs": 1 if kind == "binary" else len(labels),
-            "labels": labels,
-            "assumptions": (AS_GIVEN, CLASSES),
-        }
+        outputs = 1 if kind == "binary" else len(labels)
+        about = {"kind": kind, "outputs": outputs, "labels": labels}
+        about["assumptions"] = (AS_GIVEN, CLASSES)
         return rows.y.float() if kind == "binary" else rows.y, about
