@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from tacit import data, models
+    from tacit import data, loggers, models
     from tacit.attacks.audit import audit
     from tacit.data.federation import Federation
     from tacit.engine.attendance import Attendance
     from tacit.experiment.between import between_tasks
     from tacit.experiment.forecast import forecast
+    from tacit.experiment.load import load
     from tacit.experiment.mixed import mixed
     from tacit.experiment.models import SavedModels
     from tacit.experiment.run import Run
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 # listens before its first product only.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Attendance",
@@ -51,6 +52,8 @@ __all__ = [
     "between_tasks",
     "data",
     "forecast",
+    "load",
+    "loggers",
     "mixed",
     "models",
     "train",
@@ -69,6 +72,7 @@ _ELSEWHERE = {
     "audit": "tacit.attacks.audit",
     "between_tasks": "tacit.experiment.between",
     "forecast": "tacit.experiment.forecast",
+    "load": "tacit.experiment.load",
     "mixed": "tacit.experiment.mixed",
     "train": "tacit.experiment.train",
     "tune": "tacit.experiment.tune",
@@ -84,7 +88,7 @@ def __getattr__(name: str) -> Any:
         words = f"{now}, and by that name only from the next version on"
         warnings.warn(words, FutureWarning, stacklevel=2)
         name = _RENAMED[name]
-    if name in ("data", "models"):
+    if name in ("data", "loggers", "models"):
         return importlib.import_module(f"tacit.{name}")
     if name in _ELSEWHERE:
         found = getattr(importlib.import_module(_ELSEWHERE[name]), name)

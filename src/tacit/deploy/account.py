@@ -24,6 +24,9 @@ Where cohorts are no secret there are no coins: those who are asked contribute, 
 gives anything away. Only on Ray (`flower.simulation`) a secret cohort is asked alone. There a round
 without a request may be one whose coin was zero, which has its price: it is booked with the next
 request, or when the run is over.
+
+Where persons (or rows) are protected, the coin is tossed for each of them by the silo itself, with
+randomness that nobody else has: read "person" for "silo" above. All that is booked is about them.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from tacit.deploy.guard import Refused
 from tacit.engine.store import confirm_ledger
 from tacit.privacy import Booked, Ledger, Privacy, Release, spent
 from tacit.privacy.accounting import affordable, growth
+from tacit.privacy.guarantee import marks_of
 
 EXTRA = -1
 """The round of releases beside the rounds."""
@@ -55,9 +59,12 @@ class Account:
         privacy: Privacy,
         tasks: int,
         budget: float,
+        *,
+        seeded: bool = False,
     ) -> None:
         self.ledger, self._coming, self._privacy = ledger, coming, privacy
         self._delta, self.budget = privacy.delta_for(tasks), budget
+        self._marks = "; ".join(marks_of(privacy, tasks, seeded=seeded))
         self._others = others
         self._counted: tuple[Counter[Booked], int, int] | None = None
         self._curve: list[float] | None = None
@@ -132,5 +139,7 @@ class Account:
     def _spending(self, epsilon: float, accountant: str | None = None) -> Spending:
         found = epsilon if math.isfinite(epsilon) else None
         budget = self.budget if math.isfinite(self.budget) else None
-        sampling = str(self._coming[0].sampler)
-        return Spending(found, budget, self._privacy.neighbours, self._delta, sampling, accountant)
+        unit, neighbours = self._privacy.unit, self._privacy.neighbours
+        sampling = self._coming[0].sampler.said(unit)
+        means = neighbours, self._delta, sampling, accountant, unit
+        return Spending(found, budget, *means, self._marks)

@@ -8,9 +8,12 @@ silos = ["cleveland", "hungarian"]
 target = "disease"           # or a list of columns of 0 and 1 (multilabel)
 kind = "binary"
 labels = ["0", "1"]          # the classes, as the tables have them; numbers: range = [0, 100]
+                             # over time (survival): event = "died", cuts = [365, 730, 1095]
 
 [data.columns]
-age = { range = [0, 120] }   # a number, which each silo scales for itself
+age = { range = [0, 120] }   # a number, which each silo scales for itself, or all by constants
+                             # (scale = [55, 10]); where persons are protected, by its range, or by
+                             # constants that their votes find, with noise (scale = "found")
 sex = { flag = true }        # 0 or 1, as it is
 cp = { categories = ["typical", "atypical", "none"], gaps = true }
 
@@ -43,8 +46,10 @@ from tacit.data.cells import MISSING, number_text
 from tacit.data.columns import GAP
 from tacit.data.federation import NUMBERS, ONE_OUTPUT
 from tacit.data.heads import Heads, holding
+from tacit.data.persons import DEALT
 from tacit.data.split import SplitRule
-from tacit.deploy.table import schema_of
+from tacit.data.survival import check_cuts, check_roles, cut_labels
+from tacit.deploy.table import schema_of, unscaled_of
 from tacit.deploy.terms import SERVERS, Terms, agreed_of
 from tacit.errors import TacitError
 from tacit.experiment import toml as config
@@ -52,7 +57,7 @@ from tacit.experiment.auto import choose
 from tacit.experiment.plan import Plan, in_files, with_new_names
 from tacit.experiment.start import model_of
 from tacit.experiment.toml import Section, in_section, section
-from tacit.methods import ExchangeMethod, Mixed, RelatedMethod
+from tacit.methods import ExchangeMethod, Mixed, RelatedMethod, SharedShapes
 from tacit.privacy import Privacy
 from tacit.secure.jobs.job import check_name
 from tacit.secure.settings import Secure
@@ -65,6 +70,7 @@ class ColumnSection(Section):
     """One column that every silo's table has: a number, a flag or one of several categories."""
 
     range: tuple[float, float] | None = None
+    scale: tuple[float, float] | Literal["found"] | None = None
     flag: bool = False
     categories: list[str] | None = None
     gaps: bool = False
@@ -74,9 +80,11 @@ class AgreedTable(Section):
     """What every silo's table looks like, and what is predicted from it."""
 
     target: str | list[str]
-    kind: Literal["regression", "count", "binary", "multiclass", "multilabel"]
+    kind: Literal["regression", "count", "binary", "multiclass", "multilabel", "survival"]
     labels: list[str] | None = None
     range: tuple[float, float] | None = None
+    event: str | None = None
+    cuts: list[float] | None = None
     validation: float = 0.2
     test: float = 0.2
     split_seed: int = 0
@@ -86,14 +94,16 @@ class AgreedTable(Section):
 
     @property
     def targets(self) -> list[str]:
-        return [self.target] if isinstance(self.target, str) else self.target
+        named = [self.target] if isinstance(self.target, str) else self.target
+        return named if self.event is None else [*named, self.event]
 
     def agreed(self) -> dict[str, Any]:
         """The table in plain values; columns are a list, because their order matters."""
         columns = [{"name": name, **c.model_dump(mode="json")} for name, c in self.columns.items()]
         shares = {"validation": self.validation, "test": self.test, "split_seed": self.split_seed}
         span = None if self.range is None else list(self.range)
-        return {"target": self.targets, "range": span, **shares, "columns": columns}
+        table = {"target": self.targets, "range": span, **shares, "columns": columns}
+        return table if self.event is None else table | {"cuts": list(check_cuts(self.cuts))}
 
 
 def check_columns(data: AgreedTable) -> None:
@@ -118,6 +128,13 @@ def check_columns(data: AgreedTable) -> None:
             )
         if column.range is not None:
             _check_range(where, column.range)
+        if column.scale is not None and (
+            column.range is None or (column.scale != "found" and not 0 < column.scale[1] <= LARGEST)
+        ):
+            raise TacitError(
+                f"{where} has scale {column.scale}: a mean and a positive standard deviation "
+                'are needed, beside range, or "found" for those that votes of persons find'
+            )
         if column.categories is not None:
             _check_words(where, column.categories, 2 - column.gaps)
             if GAP in column.categories:
@@ -158,6 +175,9 @@ def labels_of(data: AgreedTable) -> tuple[str, ...]:
             raise TacitError(f"kind {kind!r} has {'' if needed else 'no '}{name}: {remedy}")
     if data.range is not None:
         _check_range("the target", data.range)
+    check_roles(kind, data.target, data.event, data.cuts)
+    if kind == "survival":
+        return cut_labels(check_cuts(data.cuts))
     if kind == "multilabel":
         _check_words("data.target", data.targets, 1)
         return tuple(data.targets)
@@ -194,6 +214,12 @@ PUBLIC = (
     "numbers are scaled, and gaps filled in, by each silo for itself",
 )
 BY_RANGES = "numbers are scaled by their agreed ranges; each silo fills in its own gaps"
+
+
+OF_PERSONS = (
+    "numbers are scaled by agreed constants, and gaps are filled with the centres of those",
+    DEALT,
+)
 
 
 class ConsortiumSection(Section):
@@ -262,10 +288,18 @@ def _terms(file: File, labels: tuple[str, ...]) -> Terms:
         personalise="none",
         **file.run.model_dump(exclude={"metrics"}),
     )
+    persons = plan.privacy is not None and plan.privacy.unit != "task"
+    if draft.unscaled and not persons:
+        raise TacitError(
+            'scale = "found" is for votes of persons: give the column constants or its range '
+            "alone, or set unit in [privacy]"
+        )
     found = choose(draft.federation(), plan)
     cohort = 1.0 if found.cohort == 1 else found.cohort
     agreed = agreed_of(found.plan.but(method=found.picked, cohort=cohort))
-    assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed) else PUBLIC
+    assumed = (PUBLIC[0], BY_RANGES) if isinstance(found.picked, Mixed | SharedShapes) else PUBLIC
+    if persons:
+        assumed = (PUBLIC[0], *OF_PERSONS)
     agreed |= {"retries": 0 if file.curator is None else file.curator.retries}
     return dataclasses.replace(draft, **agreed, metrics=file.run.metrics, assumptions=assumed)
 
@@ -287,6 +321,7 @@ def _draft(file: File, labels: tuple[str, ...]) -> Terms:
         features=features,
         labels=labels,
         heads=None if heads is None else heads.to_json(),
+        unscaled=unscaled_of(table),
         assumptions=PUBLIC,
         data=table,
     )

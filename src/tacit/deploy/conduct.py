@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import safetensors.torch
 
 from tacit.data.heads import PUBLIC
+from tacit.data.persons import FOUND
 from tacit.deploy.coordinator import Asking, Coordination, Silos
 from tacit.deploy.diary import Diary
 from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
@@ -32,13 +33,16 @@ from tacit.errors import TacitError
 from tacit.experiment.prepare import simulation_of
 from tacit.experiment.start import model_of
 from tacit.files import make_folder, read_json, replace
+from tacit.gauges import Gauge, write_gauges
 from tacit.methods.publishing import HIDDEN
 from tacit.privacy import Guarantee, Privacy, guarantee
 from tacit.privacy.channel import Budget, BudgetSpent
+from tacit.privacy.guarantee import marks_of
 from tacit.randomness import Randomness
 from tacit.secure.settings import Secure
 
 STATUS, RESULT, BILLBOARD = "status.json", "result.json", "billboard.safetensors"
+GAUGES = "metrics.prom"
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,11 @@ def promise(coordination: Coordination) -> Guarantee:
         sampler=channel.sampler,
         clip=channel.clip,
         seeded=terms.seed is not None,
-        assumptions=(*federation.assumptions, *([PUBLIC] if federation.heads else [])),
+        assumptions=(
+            *federation.assumptions,
+            *([PUBLIC] if federation.heads else []),
+            *([FOUND] if federation.unscaled else []),
+        ),
         curator=coordination.rounds.strategy.curated,
     )
 
@@ -231,9 +239,45 @@ def write_status(coordination: Coordination, epsilon: float | None, *, over: boo
         },
     }
     replace(asking.folder / STATUS, json.dumps(status).encode())
+    write_gauges(asking.folder / GAUGES, _gauges(coordination, status))
+
+
+def _gauges(coordination: Coordination, status: dict[str, Any]) -> Iterator[Gauge]:
+    """Of what everybody knows, or the coordinator sees anyway; nothing comes from rows."""
+    asking, round = coordination.asking, status["round"]
+    of = {"consortium": asking.terms.consortium}
+    numbers = {
+        "round": ("Rounds that are over.", round),
+        "rounds": ("Rounds that were agreed.", status["rounds"]),
+        "over": ("Whether the run is over.", int(status["over"])),
+        "releases": ("Releases in the ledger.", len(coordination.course.channel.ledger)),
+        "silos": ("Silos that were agreed.", len(status["silos"])),
+        "silos_answered": (
+            "Silos that answered in the last round.",
+            sum(last >= round - 1 for last in asking.answered.values()),
+        ),
+        "silos_excluded": ("Silos that broke the protocol.", len(asking.excluded)),
+    }
+    for name, (about, value) in numbers.items():
+        yield Gauge(f"tacit_coordinator_{name}", about, value, of)
+    if not _marks(coordination):  # noise from a seed hides nothing, and ε would say it does
+        means = of | {"meaning": status["meaning"] or ""}
+        about = "Spent so far; what it is about is in its label."
+        yield Gauge("tacit_coordinator_epsilon", about, status["epsilon"], means)
 
 
 def _meaning(coordination: Coordination, privacy: Privacy) -> str:
     """What ε is about: without that it says nothing."""
     delta = privacy.delta_for(len(coordination.federation))
-    return f"{privacy.neighbours}, δ={delta:g}, {coordination.course.channel.sampler}"
+    sampling = coordination.course.channel.sampler.said(privacy.unit)
+    of = "" if privacy.unit == "task" else f" of one {privacy.unit}"
+    said = f"{privacy.neighbours}{of}, δ={delta:g}, {sampling}"
+    return "; ".join([said, *_marks(coordination)])
+
+
+def _marks(coordination: Coordination) -> tuple[str, ...]:
+    terms = coordination.asking.terms
+    privacy = terms.make_privacy()
+    if privacy is None:
+        return ()
+    return marks_of(privacy, len(terms.silos), seeded=terms.seed is not None)

@@ -4,7 +4,9 @@ Rounds are those of a simulation; only where its tasks would train, silos are as
 does not answer in time contributes zero, and the sum is divided by the expected cohort all the
 same, so that nothing about the guarantee depends on who answered. What silos say is not believed:
 a contribution of another shape, with values that are not finite, or longer than the clip is not
-taken, and whoever sent it is left out from then on.
+taken, and whoever sent it is left out from then on. Where persons are protected, silos draw, bound
+and add up their own, so all of them are asked in every round, and what they send is as long as it
+is: `Collection.add_bounded` says why that harms nobody's promise.
 """
 
 from __future__ import annotations
@@ -146,11 +148,15 @@ class AskedSilos:
         exchanges = isinstance(course.method, ExchangeMethod)
         size = course.size_at(board.round)
         size = course.contribution_size if exchanges else course.channel.place.size(size)
-        expected = {"sent": torch.zeros(size)}
+        whole = torch.int64 if course.of_persons else torch.float32
+        expected = {"sent": torch.zeros(size, dtype=whole)}
         asked = {"tensors": board.tensors, **self.request(board)}
         for task, reply in self._ask_cohort("train", drawn, board.round, expected, **asked).items():
             vector = reply.tensors["sent"].unsqueeze(0) * (task in drawn)
-            wrong = _unmixable(vector, reply.size) if exchanges else self._unsummable(vector)
+            if exchanges:
+                wrong = _unmixable(vector, reply.size)
+            else:
+                wrong = self._unsummable(vector, board.round)
             if wrong:
                 self.asking.exclude(self.asking.terms.silos[task], wrong)
             else:
@@ -211,7 +217,8 @@ class AskedSilos:
     def _hides(self) -> bool:
         """Whether nobody may learn who is in a cohort."""
         channel = self._course.channel
-        return channel.release is not None and channel.sampler.secret and not self.asking.one_owner
+        secret = channel.release is not None and channel.sampler.secret
+        return secret and not channel.of_persons and not self.asking.one_owner
 
     def _ask_cohort(
         self, kind: Kind, cohort: list[int], round: int, expected: Mapping[str, Tensor], **same: Any
@@ -230,8 +237,12 @@ class AskedSilos:
             kind, tasks, round, expected, each=lambda k: {"takes_part": k in members}, **same
         )
 
-    def _unsummable(self, vector: Tensor) -> str:
+    def _unsummable(self, vector: Tensor, round: int) -> str:
         """Why this cannot be summed; an honest silo clips, so nothing is shortened here."""
+        channel = self._course.channel
+        if channel.of_persons:
+            most = channel.longest_at(round)
+            return "" if bool((vector.double().abs() <= most).all()) else "is too long for any sum"
         length = float(torch.linalg.vector_norm(vector.double()))
         if self._course.channel.release is not None and length > 1 + SLACK:
             return "is longer than the clip"
@@ -301,6 +312,7 @@ class Coordination:
         together: SharedJobs | None = None,
     ) -> None:
         self.course, self.federation, self.asking = course, federation, asking
+        course.channel.noise_comes = bool(course.channel.noisy_tasks)
         self.silos = AskedSilos(course, asking, together)
         strategy = self._strategy(together)
         self.rounds = Rounds(strategy, store, draw=self._cohort, careful=True)
@@ -312,11 +324,13 @@ class Coordination:
             return Exchange(course, silos) if exchanges else Billboard(course, silos)
         if exchanges:
             return MixedOnShares(course, silos, together)
-        course.channel.curator = together.summing(len(course.names))
+        course.channel.curator = together.summing(len(course.names), course.channel.room)
         return SummedOnShares(course, silos)
 
     def _cohort(self, round: int) -> Tensor:
         """Drawn once for each round: asking other silos after a crash would change the sampling."""
+        if self.course.of_persons:  # who is drawn are persons, by their own silo
+            return torch.arange(len(self.course.names))
         path = self.asking.folder / COHORT
         if path.exists():
             known = read_json(path, {"round": int, "tasks": list}, LOST_COHORT)

@@ -30,17 +30,28 @@ class Spending:
     sampling: str
     accountant: str | None = None
     """None for a quick estimate of this run alone."""
+    unit: str = "task"
+    """Who is hidden from all others: this silo, or every person (or row) of it."""
+    marks: str = ""
+    """Why the ε promises nothing, if it does not (`guarantee.marks_of`)."""
 
     @property
     def short(self) -> str:
         """Without what the ε means."""
         return f"ε={epsilon_up(_infinite(self.epsilon))} of {_infinite(self.budget):g}"
 
+    @property
+    def meaning(self) -> str:
+        """What ε is about: without that it says nothing."""
+        of = "" if self.unit == "task" else f" of one {self.unit}"
+        by = "" if self.accountant is None else f", {self.accountant} accountant"
+        marks = f"; {self.marks}" if self.marks else ""
+        return f"{self.neighbours}{of}, δ={self.delta:g}, {self.sampling}{by}{marks}"
+
     def __str__(self) -> str:
-        meaning = f"{self.neighbours}, δ={self.delta:g}, {self.sampling}"
         if self.accountant is None:
-            return f"about ε={_infinite(self.epsilon):.2f} in this run so far ({meaning})"
-        return f"{self.short} spent ({meaning}, {self.accountant} accountant)"
+            return f"about ε={_infinite(self.epsilon):.2f} in this run so far ({self.meaning})"
+        return f"{self.short} spent ({self.meaning})"
 
 
 def _infinite(value: float | None) -> float:
@@ -77,10 +88,17 @@ class Contributed(Event, kind="contributed"):
     shared: bool
     """Whether servers on shares get it, and not the coordinator."""
     spent: Spending | None
+    unit: str = "task"
+    """What the numbers are the sum of, where it is not this silo that is bounded."""
+    noised: bool = False
+    """Whether this silo added the noise itself."""
 
     def __str__(self) -> str:
         what = f"{self.numbers} numbers of length {self.length:.3g}"
-        if not self.length:
+        if self.unit != "task":
+            what = f"{self.numbers} numbers, a sum over bounded {self.unit}s"
+            what += " with this silo's own noise" if self.noised else ""
+        elif not self.length:
             what += " (training diverged on this silo's rows, or left nothing to say)"
         if self.clip is not None:
             what += f" in clips of {self.clip:g}"

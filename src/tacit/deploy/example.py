@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data.cells import Table, clean, gaps_in, numeric_or_none, texts
-from tacit.data.columns import GAP, Column
+from tacit.data.columns import GAP, ZERO_ONE, Column
 from tacit.data.reading import read_table
 from tacit.data.schema import Schema, numbers
 from tacit.data.targets import encode
@@ -105,7 +105,7 @@ def _column(table: Table, column: Column) -> str:
     if column.categories is not None:
         words = [category for category in column.categories if category != GAP]
         return f"categories = {_toml(words)}{', gaps = true' * (GAP in column.categories)}"
-    if column.flag:
+    if column.pair == ZERO_ONE:
         return f"flag = true{', gaps = true' * column.gaps}"
     return f"{_range(numbers(table, column.name))}{', gaps = true' * column.gaps}"
 

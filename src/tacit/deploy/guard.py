@@ -114,7 +114,10 @@ def check_often(asked: int, rounds: int, rate: float) -> None:
 
 
 def check_leaving(vector: Tensor, size: int, *, bounded: bool) -> Tensor:
-    """The last look at what is about to leave: its size, its numbers, its length."""
+    """The last look at what is about to leave: its size, its numbers, its length.
+
+    A sum over persons has no length that could be looked at: each of them was bounded before.
+    """
     if vector.shape != (size,):
         raise Refused(f"what would leave has {tuple(vector.shape)} numbers, agreed were {size}")
     if not bool(torch.isfinite(vector).all()):

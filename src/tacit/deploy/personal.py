@@ -18,7 +18,7 @@ import torch
 
 from tacit import metrics
 from tacit.data.cells import Table
-from tacit.data.federation import Federation, Part, Rows
+from tacit.data.federation import Federation, Part, Rows, TargetScale
 from tacit.data.heads import PUBLIC, Heads
 from tacit.deploy.diary import read_diary
 from tacit.deploy.events import Contributed
@@ -26,8 +26,7 @@ from tacit.deploy.terms import Own
 from tacit.deploy.trust import what_leaves
 from tacit.deploy.work import Work
 from tacit.engine import evaluate
-from tacit.engine.combine import combine, combines, deliver
-from tacit.engine.personalise import KIND, personalise
+from tacit.engine.personalise import KIND, needs_validation, personalise, take_away
 from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
@@ -51,26 +50,25 @@ def keep_personal(
     if trained is None:
         raise TacitError("this silo has seen no billboard yet: take part in a run first")
     task, part = torch.tensor([work.task]), trained.test_part
-    settles, blend, ended = trained.method.settles, None, None
-    models: evaluate.Personal = trained.personal
-    if settles and mode == "best" and combines(trained):
-        found = combine(trained, progress, task)
-        scores = trained.measure(part, task, blend=found.blend)
-        best = trained.measure(part, task, blend=found.alone)
-        alone: metrics.Metrics | None = lower(best, untold_scores(trained, found.blend, task))
-        taken = deliver(trained, found, task)
-        models, blend = taken.models, dataclasses.replace(taken.blend, place=torch.zeros(1).long())
+    settles = trained.method.settles
+    if needs_validation(trained.method, mode) and not len(trained.federation.validation.y):
+        mode = "none"  # nothing to choose by
+    done = personalise(trained, mode, progress, alone=True, tasks=task)
+    models: evaluate.Personal = done.models if done.chosen else trained.personal
+    combined, alone, blend = done.ended, done.alone, None
+    scores = trained.measure(part, task, models, combined and combined.blend)
+    if combined is not None:
+        best = trained.measure(part, task, blend=combined.alone)
+        alone = best if alone is None else lower(best, alone)
     elif settles:
-        scores = trained.measure(part, task)
-        alone = lower(exactly_alone(trained, task), untold_scores(trained, None, task))
-    else:
-        if not len(trained.federation.validation.y):
-            mode = "none"  # nothing to choose by
-        done = personalise(trained, mode, progress, alone=True, tasks=task)
-        models, alone = (done.models if done.chosen else trained.personal), done.alone
-        ended = done.candidates[0] if done.candidates else None
-        scores = trained.measure(part, task, personal=models)
-    federation = _alone(trained, work, own)
+        alone = exactly_alone(trained, task)
+    if settles and alone is not None:
+        alone = lower(alone, untold_scores(trained, combined and combined.blend, task))
+    taken = take_away(trained, done)
+    if taken is not None:
+        models, blend = taken.models, dataclasses.replace(taken.blend, place=torch.zeros(1).long())
+    ended = done.candidates[0] if done.candidates else None
+    federation = _alone(trained.federation, work, own)
     learned = trained.model, lambda k: models(task[k]), trained.shown
     write_models(folder / MODEL, federation, *learned, work.terms.model, blend=blend)
     report = _report(work, trained, part, scores, alone, ended) | _left(folder)
@@ -88,7 +86,8 @@ def _report(
 ) -> dict[str, Any]:
     kind, heads = trained.federation.kind, trained.federation.heads
     name, higher = metrics.main_score(kind, heads, scores.overall.get("majority"))
-    size, mixed = trained.course.contribution_size, isinstance(trained.method, Mixed)
+    size, method = trained.course.contribution_size, trained.method
+    summed_up = isinstance(method, Mixed) and method.summed_up
     spent = work.spent
     return {
         "silo": work.terms.silos[work.task],
@@ -109,7 +108,7 @@ def _report(
         "numbers": size if work.exchanges else work.channel.place.size(size),
         "leaves": what_leaves(work.terms),
         "guarantee": _describe_promise(work, trained).to_json(),
-        **({"effects": effects_of(trained, work.task).to_json()} if mixed else {}),
+        **({"effects": effects_of(trained, work.task).to_json()} if summed_up else {}),
     }
 
 
@@ -164,17 +163,20 @@ def _finite(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     return {k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()}
 
 
-def _alone(trained: Tasks, work: Work, own: Own) -> Federation:
-    """This silo as the only task, with what turns its tables into rows."""
+def _alone(trained: Federation, work: Work, own: Own) -> Federation:
+    """This silo as the only task, with what turns its tables into rows: own constants, or those
+    that the run found."""
     terms, task = work.terms, work.task
     none = torch.zeros(0, *terms.input_shape)
     nothing = Rows(none, torch.zeros(0), torch.zeros(2, dtype=torch.int64))
-    heads = trained.federation.heads
+    heads, scale = trained.heads, trained.target_scale
     mine = None
     if heads is not None:
         mine = Heads(heads.names, heads.outputs, heads.holds[task : task + 1])
     known: Any = {"features": terms.features, "labels": terms.labels, "heads": mine}
-    known |= {"preprocessing": own.preprocessing, "target_scale": own.target_scale}
+    if scale is not None:
+        scale = TargetScale(scale.shift[task : task + 1], scale.scale[task : task + 1])
+    known |= {"preprocessing": trained.preprocessing, "target_scale": scale}
     parts, names = (nothing, nothing, nothing), [terms.silos[task]]
     return Federation(names, terms.kind, terms.outputs, *parts, schema=own.schema, **known)
 

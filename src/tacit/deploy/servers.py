@@ -26,7 +26,7 @@ import numpy as np
 
 from tacit.deploy.events import PartyFailed, SiloLeftOut
 from tacit.deploy.guard import Refused
-from tacit.deploy.terms import Terms, agreed_noise
+from tacit.deploy.terms import Terms, agreed_noise, agreed_weights
 from tacit.engine.on_shares import fedmtl_settings
 from tacit.errors import TacitError
 from tacit.files import replace
@@ -60,11 +60,21 @@ WORKING = 600.0
 
 
 def sum_job(
-    silos: int, servers: int, clients: tuple[str, ...], size: int, noise: float, **given: Any
+    silos: int,
+    servers: int,
+    clients: tuple[str, ...],
+    size: int,
+    noise: float,
+    members: int = 1,
+    **given: Any,
 ) -> tuple[SumJob, Grid]:
-    """The job of one noisy sum. Silos make it too: whatever is asked for has to be this."""
-    grid = Grid.of(silos, servers, noise)
+    """The job of one noisy sum. Silos make it too: whatever is asked for has to be this.
+
+    Where persons contribute, a silo hands in the sum of up to so many `members`.
+    """
+    grid = Grid.of(silos * members, servers, noise)
     given |= {"bits": grid.bits, "bound": grid.steps, "noise": noise * grid.steps}
+    given |= {"members": members}
     return SumJob(servers=servers, clients=clients, size=size, **given), grid
 
 
@@ -107,7 +117,7 @@ def allowed_by(terms: Terms, runs: int) -> Allowed:
             settings=fedmtl_settings(method, settings),
         )
     assert isinstance(method, OnBillboard)
-    noise = agreed_noise(terms) / max(method.weights(terms.rounds, len(terms.silos)) or (1.0,))
+    noise = agreed_noise(terms) / max(agreed_weights(terms) or (1.0,))
     return Allowed(
         agreement, SumJob.kind, everybody, runs * (terms.rounds + terms.retries), noise=noise
     )
@@ -213,9 +223,9 @@ class SharedJobs:
         self._back[name] = round + 1 + ABSENT ** self._spoiled[name]
         self.asking.diary.write(SiloLeftOut(name, self._back[name]))
 
-    def summing(self, silos: int) -> SiloSum:
+    def summing(self, silos: int, members: int) -> SiloSum:
         """These servers as the curator of the billboard."""
-        return SiloSum(self, silos)
+        return SiloSum(self, silos, members)
 
     def _ask(self, job: Job, round: int) -> None:
         tasks = [self.asking.terms.index(name) for name in job.clients]
@@ -231,6 +241,7 @@ class SiloSum:
 
     together: SharedJobs
     silos: int
+    members: int = 1
     repeats = True
 
     @property
@@ -242,12 +253,14 @@ class SiloSum:
         return curated(self.servers, simulated=False)
 
     def grid(self, noise: float) -> Grid:
-        return Grid.of(self.silos, self.servers, noise)
+        return Grid.of(self.silos * self.members, self.servers, noise)
 
     def seal(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
     ) -> SealedSum:
-        made = lambda clients: sum_job(self.silos, self.servers, clients, size, noise)[0]  # noqa: E731
+        def made(clients: tuple[str, ...]) -> SumJob:
+            return sum_job(self.silos, self.servers, clients, size, noise, self.members)[0]
+
         if not self.together.ready:
             raise TacitError(f"no silo is there to share anything in round {round + 1}")
         job, outcome = self.together.run(made, round)

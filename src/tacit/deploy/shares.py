@@ -99,7 +99,8 @@ def hand_in(work: Work, request: Request, servers: ToServers, handed: Handed) ->
         raise Refused("shares were asked for a job of other parties")
     if last.round != request.round or last.phase not in ("trained", "watched", "received"):
         raise Refused(f"nothing was trained in round {request.round + 1}, so nothing is shared")
-    vector = last.tensors["sent"].double().numpy()
+    sent = last.tensors["sent"]  # of persons: integers, on the grid already
+    vector = (sent if work.channel.of_persons else sent.double()).numpy()
     if last.phase == "watched":
         vector = np.zeros_like(vector)  # what it has in store is random
     share = _share_model if work.exchanges else _share_vector
@@ -115,9 +116,9 @@ def _share_vector(
         raise Refused("servers open sums with noise only, and here is none")
     size = channel.place.size(work.course.size_at(request.round))
     parties = len(work.terms.silos), servers.settings.servers, job.clients
-    agreed, grid = sum_job(*parties, size, release.noise_multiplier, id=job.id)
+    agreed, grid = sum_job(*parties, size, release.noise_multiplier, channel.room, id=job.id)
     _check_agreed(job, agreed)
-    integers = grid.integers(vector)
+    integers = vector if channel.of_persons else grid.integers(vector)
     handed.enter(work, request, agreed, integers.tobytes())
     servers.take_part(agreed, integers)
     return 0 if work.last.phase == "watched" else size

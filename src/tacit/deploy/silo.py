@@ -137,9 +137,11 @@ class Silo:
         vector, rows, again = work.train(request)
         shared = self.terms.curator is not None
         if not again:
-            length = float(torch.linalg.vector_norm(vector.double()))
+            length = float(torch.linalg.vector_norm(vector.double())) / work.step_at(request.round)
             what = request.round, request.takes_part, len(vector), length, request.clip, shared
-            self.diary.write(Contributed(*what, work.spent_so_far))
+            release, noised = work.channel.release, bool(work.channel.noisy_tasks)
+            unit = "task" if release is None else release.unit
+            self.diary.write(Contributed(*what, work.spent_so_far, unit, noised))
         if shared:  # not even how many rows there are: servers on shares hide that too
             return Reply(nonce=request.nonce)
         size = rows if work.exchanges else 0

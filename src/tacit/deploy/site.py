@@ -13,7 +13,7 @@ events.jsonl      the same as JSON
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,14 @@ class SiteSettings(Section):
 
     name: str
     data: str
-    coordinator: str
+    coordinator: str | None = None
+    """Where our own coordinator listens; None where a Flower federation carries the messages."""
     epsilon: float | None = Field(None, gt=0)
     """This silo's own budget over all runs; None for what was agreed."""
     runs: int = Field(1, ge=1)
     """How many runs under these terms it takes part in."""
+    person: str | None = None
+    """The column that says whose row each is, where persons are protected."""
     personalise: Personalise = "best"
     servers: ServersSection | None = None
 
@@ -87,10 +90,19 @@ class Site:
         """The silo's own rows; a relative path begins at its folder."""
         return self.folder / self.settings.data
 
+    @property
+    def coordinator(self) -> str:
+        """Where our own coordinator listens."""
+        if self.settings.coordinator is None:
+            raise TacitError(
+                f'{self.folder / SETTINGS} names no coordinator: add coordinator = "host:port"'
+            )
+        return self.settings.coordinator
+
     @functools.cached_property
     def silo(self) -> Silo:
         """Reads the table; refuses one that does not fit what was agreed."""
-        own = own_rows(self.terms, self.settings.name, self.table)
+        own = own_rows(self.terms, self.settings.name, self.table, self.settings.person)
         return Silo(
             self.terms,
             self.settings.name,
@@ -136,14 +148,22 @@ class Site:
             return report
 
 
-def write_settings(folder: Path, **settings: Any) -> None:
-    """`silo.toml` with these settings, and the others explained."""
+def write_settings(
+    folder: Path, servers: tuple[Sequence[str], Path] | None = None, **settings: Any
+) -> None:
+    """`silo.toml` with these settings, and the others explained.
+
+    `servers` are the addresses of servers on shares, and the folder of certificates for them.
+    """
     lines = [f"{name} = {_toml(value)}" for name, value in settings.items()]
     lines += [
         "# epsilon = 2.0          # its own budget over all runs; without it, the agreed one",
         "# runs = 1               # how many runs under these terms it takes part in",
         '# personalise = "best"   # its own last step: best, vanilla, mean, kl, ewc or none',
     ]
+    if servers is not None:
+        peers, certificates = ", ".join(map(_toml, servers[0])), _toml(str(servers[1]))
+        lines += ["[servers]", f"peers = [{peers}]", f"certificates = {certificates}"]
     replace(folder / SETTINGS, ("\n".join(lines) + "\n").encode())
 
 

@@ -5,6 +5,7 @@ Nothing here leaves the silo. Columns that were not agreed are never looked at.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +20,19 @@ from tacit.data.columns import GAP, Column
 from tacit.data.federation import NUMBERS, PARTS
 from tacit.data.heads import Heads
 from tacit.data.lacking import completed
+from tacit.data.persons import Owners, owners_of
 from tacit.data.preprocess import Preprocessing, TargetScaling, _safe, fit_target, moments
 from tacit.data.reading import read_table
 from tacit.data.schema import Schema
-from tacit.data.split import PartRows, SplitRule, split
+from tacit.data.split import PartRows, SplitRule, apart, split
+from tacit.data.survival import cells
 from tacit.data.targets import class_codes, no_count
 from tacit.deploy.terms import Own, Terms
 from tacit.errors import TacitError
-from tacit.methods import Mixed
+from tacit.methods import Mixed, SharedShapes
 
+FOUND = "found"
+"""The scale of a column whose unit persons vote for."""
 AGREE = "with all silos"
 """What the file of the consortium says is changed by everybody or by nobody."""
 
@@ -43,17 +48,24 @@ class Checked:
     rows: int = 0
 
 
-def check(terms: Terms, silo: str, path: str | Path) -> Checked:
+def check(terms: Terms, silo: str, path: str | Path, person: str | None = None) -> Checked:
     """All that is wrong with a silo's table, found at once; nothing is sent or written."""
     labels = _held(terms, silo)
     try:
-        return _check(terms, silo, labels, read_table(path))
+        found = _check(terms, silo, labels, read_table(path))
+        if terms.of_persons and not found.problems:
+            own_rows(terms, silo, path, person)  # refuses rows of nobody
+        return found
     except TacitError as error:
         return Checked((str(error),))
 
 
-def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
+def own_rows(terms: Terms, silo: str, path: str | Path, person: str | None = None) -> Own:
     """A silo's rows as its model sees them; they are split, scaled and filled in by itself alone.
+
+    Where persons are protected, the column `person` says whose row each is, and nothing is done to
+    a row that depends on another person's (`data.persons`). More of them than fit the agreed δ are
+    refused here, before anybody is connected to: a reply with the reason would tell how many.
 
     They are what `tacit.data.from_table` makes of them, but for two things: which numbers are not
     scaled because they are 0 or 1 was agreed, and so were the classes, whichever rows there are.
@@ -67,10 +79,24 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
     schema = schema_of(terms.data)
     x, _ = schema.matrix(completed(schema, table)[0])
     y = _targets(terms, labels, table)
+    owners = _owners(terms, table, person, x, y)
     parts = _parts(terms, silo, table.rows)
+    persons = np.zeros(table.rows, dtype=np.int64)
+    if owners is not None:
+        codes = np.zeros(table.rows, dtype=np.int64)
+        persons = owners.at(np.arange(table.rows), codes)
+        parts = apart(codes, [silo], _rule(terms), persons)
+        privacy = terms.make_privacy()
+        assert privacy is not None
+        privacy.check_crowd(len(np.unique(persons[parts["train"].rows])))
     train = parts["train"]
-    common = isinstance(terms.make_method(), Mixed)
+    common = owners is not None or isinstance(terms.make_method(), Mixed | SharedShapes)
     preprocessing = _preprocessing(x[train.rows], terms.data, common)
+    if owners is not None:  # gaps are filled with what everybody knows
+        preprocessing = Preprocessing(preprocessing.shift, preprocessing.scale)
+    scaled = preprocessing.apply(x, 0)
+    for column in terms.unscaled:  # or will know
+        scaled[:, column] = torch.from_numpy(x[:, column])
     mode: TargetScaling = "none"
     if terms.kind == "regression":
         mode = _unit(terms.data["range"]) if common else "task"
@@ -79,14 +105,27 @@ def own_rows(terms: Terms, silo: str, path: str | Path) -> Own:
         y = (y - scaling.shift.double().numpy()) / scaling.scale.double().numpy()
     targets = torch.from_numpy(y if terms.kind == "multiclass" else y.astype(np.float32))
     return Own(
-        {
-            name: (preprocessing.apply(x[parts[name].rows], 0), targets[parts[name].rows])
-            for name in PARTS
-        },
+        {name: (scaled[parts[name].rows], targets[parts[name].rows]) for name in PARTS},
+        owners and {name: torch.from_numpy(persons[parts[name].rows]) for name in PARTS},
         preprocessing,
         scaling,
         schema,
     )
+
+
+def _owners(
+    terms: Terms, table: Table, person: str | None, x: np.ndarray, y: np.ndarray
+) -> Owners | None:
+    """Whose rows they are; None where whole silos are protected."""
+    unit = (terms.privacy or {}).get("unit", "task")
+    if (unit == "person") != (person is not None):
+        needed = "leave person out" if person is not None else 'add person = "COLUMN"'
+        raise TacitError(f"these terms protect every {unit}, so in silo.toml: {needed}")
+    if person is None:
+        return owners_of(unit == "row", x, y)
+    if person not in table:
+        raise TacitError(f"{table.source} has no column {person!r}{did_you_mean(person, table)}")
+    return owners_of(table[person], x, y)
 
 
 def schema_of(data: Mapping[str, Any]) -> Schema:
@@ -97,7 +136,20 @@ def schema_of(data: Mapping[str, Any]) -> Schema:
         else Column(column["name"], (*column["categories"], *([GAP] if column["gaps"] else [])))
         for column in data["columns"]
     ]
-    return Schema(tuple(columns), "silo", tuple(data["target"]))
+    over_time = {"kind": "survival", "cuts": tuple(data["cuts"])} if "cuts" in data else {}
+    return Schema(tuple(columns), "silo", tuple(data["target"]), **over_time)
+
+
+def unscaled_of(data: Mapping[str, Any]) -> tuple[int, ...]:
+    """The places of columns whose unit the run is to find."""
+    places = itertools.accumulate(
+        (len(column.features) for column in schema_of(data).columns), initial=0
+    )
+    return tuple(
+        place
+        for place, agreed in zip(places, data["columns"], strict=False)
+        if agreed.get("scale") == FOUND
+    )
 
 
 def _held(terms: Terms, silo: str) -> list[bool]:
@@ -118,7 +170,8 @@ def _rule(terms: Terms) -> SplitRule:
 
 
 def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> Preprocessing:
-    """Numbers by the silo's own mean and deviation, or by the range that was agreed (`common`).
+    """Numbers by constants that were agreed; without any by the silo's own mean and deviation, or
+    by the range that was agreed (`common`).
 
     What is 0 or 1 stays as it is. Gaps are filled by the silo's own mean, or by the centre of the
     range where it has no value.
@@ -129,7 +182,9 @@ def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> 
     for agreed, column in zip(data["columns"], schema_of(data).columns, strict=True):
         if agreed["range"] is not None:
             own = (mean[0, place], _safe(sd)[0, place])
-            shift[0, place], scale[0, place] = _unit(agreed["range"]) if common else own
+            usual = _unit(agreed["range"]) if common else own
+            known = (0.0, 1.0) if agreed.get("scale") == FOUND else agreed.get("scale")
+            shift[0, place], scale[0, place] = known or usual
         place += len(column.features)
     if common:  # a silo without any value has no mean of its own
         mean = np.where(np.isnan(train).all(axis=0), shift, mean)
@@ -145,6 +200,9 @@ def _unit(span: Sequence[float]) -> tuple[float, float]:
 def _targets(terms: Terms, held: list[bool], table: Table) -> np.ndarray:
     """float64 [N], int64 [N] (multiclass) or float64 [N, labels] (NaN: not known or not held)."""
     names = terms.data["target"]
+    if terms.kind == "survival":
+        time, event = (numbers_in(table, name)[1] for name in names)
+        return cells(time, event > 0, terms.data["cuts"])
     if terms.kind in NUMBERS:
         return numbers_in(table, names[0])[1]
     if terms.kind == "multilabel":
@@ -217,7 +275,7 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
     if unreadable := _unreadable(table, name):
         yield unreadable
         return
-    gaps = _gaps(table, name, terms.kind in (*NUMBERS, "multilabel"))
+    gaps = _gaps(table, name, terms.kind in (*NUMBERS, "multilabel", "survival"))
     if terms.kind != "multilabel":
         yield from _said(table, name, gaps, "is empty", "fill it in, or remove the rows")
     elif gaps.all():  # some of them are labels that nobody wrote down
@@ -225,7 +283,13 @@ def _target(table: Table, terms: Terms, name: str) -> Iterator[str]:
             f"column {name!r} of {table.source} is empty in every row: fill it in, or agree {AGREE}"
             " that this one does not predict it"
         )
-    if terms.kind in (*NUMBERS, "multilabel"):
+    if terms.kind == "survival" and name == terms.data["target"][0]:
+        _, numbers, wrong = numbers_in(table, name)
+        yield from _said(table, name, wrong, "is not a number", "correct it")
+        yield from _said(table, name, numbers < 0, "is a time below 0", "correct it")
+    elif terms.kind == "survival":
+        yield from _number(table, name, None)
+    elif terms.kind in (*NUMBERS, "multilabel"):
         yield from _number(table, name, terms.data["range"])
         if terms.kind == "count":
             numbers = numbers_in(table, name)[1]
@@ -291,6 +355,13 @@ def _warnings(terms: Terms, silo: str, held: list[bool], table: Table) -> Iterat
     """Targets that training rows do not vary in: nothing can be learnt from them."""
     train = _parts(terms, silo, table.rows)["train"].rows
     y = _targets(terms, held, table)[train].reshape(len(train), -1)
+    if terms.kind == "survival":
+        if not (y < 0).any():
+            yield (
+                f"column {terms.data['target'][1]!r} has no event until the last of the cuts in "
+                f"the {_rows(len(train))} to train on, so there is little to learn"
+            )
+        return
     for values, name, mine in zip(y.T, terms.data["target"], held, strict=True):
         found = np.unique(values[~np.isnan(values)])
         if not mine or len(found) > 1:

@@ -19,14 +19,17 @@ from torch import Tensor
 from tacit.checks import annotations_of, fits
 from tacit.data.federation import PARTS, Federation, Kind, Part, Rows, TargetScale
 from tacit.data.heads import Heads
+from tacit.data.persons import Unscaled
 from tacit.data.preprocess import Preprocessing
 from tacit.data.relation import Relation
 from tacit.data.schema import Schema
+from tacit.engine.votes import Votes
 from tacit.errors import TacitError
 from tacit.experiment.plan import Plan, in_files
 from tacit.experiment.start import method_of, model_name, name_of, sampler_of
 from tacit.experiment.toml import make_method
 from tacit.methods import ExchangeMethod, Method, OnBillboard, Publishing
+from tacit.methods.of_persons import of_persons
 from tacit.privacy import Privacy, Sampler
 from tacit.secure.settings import Secure
 
@@ -40,6 +43,8 @@ class Own:
 
     parts: Mapping[Part, tuple[Tensor, Tensor]]
     """Inputs and targets of training, validation and test."""
+    persons: Mapping[Part, Tensor] | None = None
+    """Whose rows they are, where persons are protected; see `Rows.persons`."""
     preprocessing: Preprocessing | None = None
     target_scale: TargetScale | None = None
     schema: Schema | None = None
@@ -74,6 +79,8 @@ class Terms:
     labels: tuple[str, ...] = ()
     heads: Mapping[str, Any] | None = None
     relation: Mapping[str, Any] | None = None
+    unscaled: tuple[int, ...] = ()
+    """Columns whose unit nobody knows, and persons vote for; see `data.persons`."""
     assumptions: tuple[str, ...] = ()
     """What is taken to be public, in words."""
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -94,11 +101,27 @@ class Terms:
             raise TacitError(
                 "servers on shares have no sum for scores, so nobody hides them: leave metrics out"
             )
+        if self.metrics and self.of_persons:
+            raise TacitError(
+                "a silo's score is made of all its persons, so none of them is bounded in it: "
+                "leave metrics out, or unit"
+            )
 
     def index(self, silo: str) -> int:
         if silo not in self.silos:
             raise TacitError(f"there is no silo {silo!r}; there are {', '.join(self.silos)}")
         return self.silos.index(silo)
+
+    @property
+    def of_persons(self) -> bool:
+        """Whether persons (or rows) inside silos are protected, and not silos."""
+        return (self.privacy or {}).get("unit", "task") != "task"
+
+    @property
+    def crowd(self) -> int:
+        """How many there are to hide among, as everybody knows."""
+        privacy, silos = self.make_privacy(), len(self.silos)
+        return silos if privacy is None else privacy.crowd(silos)
 
     def plan(self) -> Plan:
         """The run that was agreed on."""
@@ -114,7 +137,8 @@ class Terms:
 
     def make_method(self) -> Method:
         settings = dict(self.method)
-        return make_method(settings.pop("name"), settings)
+        made = make_method(settings.pop("name"), settings)
+        return of_persons(made) if self.of_persons else made
 
     def make_privacy(self) -> Privacy | None:
         return None if self.privacy is None else Privacy(**self.privacy)
@@ -146,6 +170,8 @@ class Terms:
             target_scale=None if one is None else _repeated(one.target_scale, len(self.silos)),
             heads=None if self.heads is None else Heads.from_json(self.heads),
             relation=None if self.relation is None else _relation(self.relation),
+            preprocessing=None if one is None else one.preprocessing,
+            unscaled=Unscaled(self.unscaled) if self.unscaled else None,
         )  # fmt: skip
 
     def _rows(self, part: Part, own: Mapping[int, Own]) -> Rows:
@@ -153,7 +179,14 @@ class Terms:
         given = [own[k].parts[part] if k in own else none for k in range(len(self.silos))]
         counts = torch.tensor([len(y) for _, y in given])
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-        return Rows(torch.cat([x for x, _ in given]), torch.cat([y for _, y in given]), offsets)
+        whose = None
+        if self.of_persons:
+            none = torch.zeros(0, dtype=torch.int64)
+            whose = torch.cat(
+                [_persons(own[k], part) if k in own else none for k in range(len(given))]
+            )
+        x, y = (torch.cat(side) for side in zip(*given, strict=True))
+        return Rows(x, y, offsets, whose)
 
     def _no_targets(self) -> Tensor:
         """Zero targets, of the right type and shape."""
@@ -162,7 +195,8 @@ class Terms:
             return torch.zeros(0, heads, *self.input_shape[-2:], dtype=torch.int8)
         if self.kind == "multiclass":
             return torch.zeros(0, dtype=torch.int64)
-        return torch.zeros(0, self.outputs) if self.kind == "multilabel" else torch.zeros(0)
+        several = self.kind in ("multilabel", "survival")
+        return torch.zeros(0, self.outputs) if several else torch.zeros(0)
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))
@@ -172,7 +206,7 @@ class Terms:
         names = {field.name for field in dataclasses.fields(cls)}
         if unknown := found.keys() - names:
             raise TacitError(f"terms with unknown {', '.join(sorted(unknown))}: another version?")
-        sequences = ("silos", "input_shape", "features", "labels", "assumptions")
+        sequences = ("silos", "input_shape", "features", "labels", "unscaled", "assumptions")
         values: dict[str, Any] = {k: tuple(v) if k in sequences else v for k, v in found.items()}
         return cls(**values)
 
@@ -188,7 +222,7 @@ def agreed_noise(terms: Terms) -> float:
     method, privacy, tasks = terms.make_method(), terms.make_privacy(), len(terms.silos)
     if privacy is None or not isinstance(method, OnBillboard):
         return 0.0
-    moments, weights = method.moments, method.weights(terms.rounds, tasks)
+    moments, weights = method.moments, agreed_weights(terms)
     replaced = 2.0 if moments is None or terms.metrics else moments.replaced
     if terms.metrics:
         weights = (*(weights or (1.0,) * terms.rounds), 1.0)
@@ -202,9 +236,18 @@ def agreed_noise(terms: Terms) -> float:
     )
 
 
+def agreed_weights(terms: Terms) -> tuple[float, ...] | None:
+    """How precise each round's release is, votes for units among them; None for all alike."""
+    method = terms.make_method()
+    assert isinstance(method, OnBillboard)
+    votes = Votes.of(method, terms.federation())
+    own = method.weights(votes.rounds_after(terms.rounds), terms.crowd)
+    return votes.weights(terms.crowd, terms.rounds, own)
+
+
 def terms_of(federation: Federation, plan: Plan) -> Terms:
     """The terms of a run whose rows are all in this process."""
-    relation, heads = federation.relation, federation.heads
+    relation, heads, unscaled = federation.relation, federation.heads, federation.unscaled
     return Terms(
         consortium=federation.source,
         silos=tuple(federation.names),
@@ -216,6 +259,7 @@ def terms_of(federation: Federation, plan: Plan) -> Terms:
         labels=federation.labels,
         heads=None if heads is None else heads.to_json(),
         relation=None if relation is None else _plain(relation),
+        unscaled=() if unscaled is None else unscaled.columns,
         assumptions=federation.assumptions,
     )
 
@@ -274,6 +318,12 @@ def _plain(relation: Relation) -> dict[str, Any]:
 def _relation(plain: Mapping[str, Any]) -> Relation:
     numbers = {name: torch.tensor(value) for name, value in plain.items() if name != "name"}
     return Relation(**numbers, name=plain["name"])
+
+
+def _persons(own: Own, part: Part) -> Tensor:
+    if own.persons is None:
+        raise TacitError("persons are to be protected, but nobody said whose rows these are")
+    return own.persons[part]
 
 
 def _repeated(scale: TargetScale | None, count: int) -> TargetScale | None:

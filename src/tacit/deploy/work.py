@@ -10,6 +10,10 @@ numbers would leave for the price of one.
 Outside the cohort of a round a silo does the very same, on the same rows from the same state, but
 keeps its state and sends random numbers: neither the time it takes nor the length of its answer
 tells others who was drawn.
+
+Where persons are protected, every silo takes part in every round, with the sum over those of its
+persons that it draws itself (`engine.persons`, `privacy.subtotal`): all of them do the same work,
+and those who are not drawn count as nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +36,16 @@ from tacit.deploy.messages import Request, padding, same_shape
 from tacit.deploy.terms import Own, Terms
 from tacit.engine.course import Public
 from tacit.engine.exchange import AnsweredTasks
-from tacit.engine.store import CHECKPOINT, JOURNAL, REMEDY, check_unused, saved_notes
+from tacit.engine.persons import Persons
+from tacit.engine.store import (
+    CHECKPOINT,
+    JOURNAL,
+    LEDGER,
+    REMEDY,
+    check_unused,
+    lost,
+    saved_notes,
+)
 from tacit.engine.tasks import Tasks
 from tacit.errors import TacitError
 from tacit.experiment.prepare import simulation_of
@@ -41,6 +54,8 @@ from tacit.files import append, make_folder, read_json, reading, replace
 from tacit.methods import Board, ExchangeMethod, State
 from tacit.privacy import Everyone, Release
 from tacit.privacy.bounds import Bounded
+from tacit.privacy.grid import Grid
+from tacit.privacy.subtotal import subtotal
 from tacit.randomness import Randomness
 
 RUN, ANSWERED = "run.json", "answered.txt"
@@ -97,6 +112,7 @@ class Work:
         tasks = simulation_of(plan, federation, model, sampler, randomness, CPU, folder, kind)
         assert isinstance(tasks, Tasks)
         self.tasks, self.course, self.channel = tasks, tasks.course, tasks.course.channel
+        self._persons = Persons(tasks, all_work=True) if self.course.of_persons else None
         self._account = self._open_account(others, budget)
 
     def _open_account(
@@ -113,7 +129,8 @@ class Work:
         again = [dataclasses.replace(dearest, sampler=Everyone())] * self.terms.retries
         guard.check_noise(self.terms, privacy, coming + again)
         limit = budget if budget is not None else privacy.epsilon or float("inf")
-        return Account(channel.ledger, others, coming, privacy, len(self.terms.silos), limit)
+        silos, seeded = len(self.terms.silos), self.terms.seed is not None
+        return Account(channel.ledger, others, coming, privacy, silos, limit, seeded=seeded)
 
     @classmethod
     def begin(cls, folder: Path, request: Request, terms: Terms) -> dict[str, Any]:
@@ -122,6 +139,9 @@ class Work:
         begun = {"key": request.key, "noise": request.noise, "terms": terms.digest}
         if not path.exists():
             check_unused(folder, path)
+            # A silo that answered from here once would answer again, and pay nothing for it.
+            if (folder / LEDGER).exists():
+                raise lost(path, f"{folder} has releases on its account")
             make_folder(folder)
             replace(path, json.dumps(begun).encode())
         known = read_json(path, BEGUN, REMEDY)
@@ -205,6 +225,8 @@ class Work:
             raise Refused(f"round {request.round + 1} was asked for, but the run is over")
         if self.exchanges and not request.takes_part:
             raise Refused("on the exchange there is nothing to do outside the cohort")
+        if self._persons is not None and not request.takes_part:
+            raise Refused("persons are drawn by their own silo, and every silo is in every round")
         if last.round == request.round and last.asked == asked:
             return last.tensors["sent"], rows, True
         if request.round <= last.round:
@@ -213,18 +235,27 @@ class Work:
             )
         channel, times = self.channel, last.times + request.takes_part
         rate = channel.sampler.expected(channel.tasks) / channel.tasks
-        if channel.sampler.secret:
+        if self._persons is not None:
+            pass  # nobody else draws
+        elif channel.sampler.secret:
             guard.check_often(times, request.round + 1, rate)
         elif request.takes_part:
             guard.check_turn(channel, self.task, request.round)
         if self._account is not None:
             self._account.pay(request.round, clip=clip)
+        if self._persons is not None:
+            self._persons.read(board)  # rows are in the units that are on it
         public = self._public(request, board)
-        _, states, sent = next(self.tasks.train(board, public, self._chosen))
-        vector = self._bound(sent, clip) if not self.exchanges else sent[0]
         size = self.course.size_at(request.round)
         size = size if self.exchanges else channel.place.size(size)
-        guard.check_leaving(vector, size, bounded=self._account is not None)
+        if self._persons is not None:
+            vector = self._sum_persons(self._persons, board, public, size, clip)
+            states = self._learned(board, public)
+        else:
+            _, states, sent = next(self.tasks.train(board, public, self._chosen))
+            vector = self._bound(sent, clip) if not self.exchanges else sent[0]
+        bounded = self._account is not None and self._persons is None
+        guard.check_leaving(vector, size, bounded=bounded)
         instead = padding(size)  # drawn in a cohort, too: it takes time
         if request.takes_part:
             self._save(request, "trained", asked, states, vector, last._replace(times=times))
@@ -266,6 +297,8 @@ class Work:
         guard.check_spread(self.terms, self.channel, request)
         if self._account is not None:
             self._account.close(request.round)
+        if self._persons is not None:
+            self._persons.read(board)
         states: State | None = None
         if self.tasks.method.settles:
             public = self._public(request, self.course.publishing.shown(board))
@@ -334,6 +367,36 @@ class Work:
                 raise ValueError(wrong)
         self.tasks.read(Board(public, last.round))
         return self.tasks
+
+    def step_at(self, round: int) -> int:
+        """In how many parts a clip is in what leaves in this round."""
+        return 1 if self._persons is None else self._grid_at(round).steps
+
+    def _grid_at(self, round: int) -> Grid:
+        """The integers that persons are summed in: of whoever sums for all silos."""
+        release, grid = self.channel.release_at(round), self.channel.grid_at(round)
+        assert release is not None and grid is not None
+        if self.terms.curator is None:
+            return grid
+        summed = len(self.terms.silos) * self.channel.room
+        return Grid.of(summed, self.terms.curator["servers"], release.noise_multiplier)
+
+    def _sum_persons(
+        self, persons: Persons, board: Board, public: Public, size: int, clip: float
+    ) -> Tensor:
+        """The sum over this silo's persons that leaves, drawn and bounded here."""
+        self.channel.clip = clip
+        grid = self._grid_at(board.round)
+        sent = persons.contribute(board, public, self._chosen, grid)
+        each = ((some.vectors, some.count) for some in sent)
+        return subtotal(self.channel, self.name, board.round, size, grid, each)
+
+    def _learned(self, board: Board, public: Public) -> State | None:
+        """What this silo learns for itself, where persons contribute; None if it keeps nothing."""
+        if not self.tasks.learns or self.course.votes_at(board.round):
+            return None
+        _, states, _ = next(self.tasks.train(board, public, self._chosen))
+        return states
 
     def _bound(self, sent: Tensor, clip: float) -> Tensor:
         """The vector of length at most one that is summed."""

@@ -3,6 +3,7 @@
     link   the coordinator's end: Flower's SuperLink inside the coordinator's process
     node   a silo's end: Flower's node inside the silo's process
     app    tacit as a Flower app (ServerApp, ClientApp), for both ends and for Flower's simulation
+    hosted the same on a SuperLink and SuperNodes that people have already
 
 Flower's own node runs whatever code the server sends it, as an app bundle. `node` asks for no
 bundle: what runs at a silo is what is installed there.

@@ -39,7 +39,7 @@ def _answer(site: Site, once: bool, say: Say) -> None:
         return reply
 
     node = Node(
-        site.settings.coordinator,
+        site.coordinator,
         folder / "ca.pem",
         load_node_key(folder / "node.key"),
         make_client_app(answer),

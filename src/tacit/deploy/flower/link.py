@@ -5,7 +5,9 @@ register nodes and start apps of their own. Nodes are known by their keys, which
 and nowhere else; messages live in memory, because all that must survive is tacit's own.
 
 What is imported below is Flower's inner side, which changes between versions: `pyproject.toml` has
-the range that was tried.
+the range that was tried. Public interfaces would not do: they are the commands `flower-superlink`
+and `flower-supernode`, with the bundle, the control interface and a port without limits.
+`hosted` is for those who have these anyway.
 """
 
 from __future__ import annotations

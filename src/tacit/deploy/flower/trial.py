@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
+from types import MappingProxyType
 
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.keys import make_keys
@@ -17,7 +18,7 @@ from tacit.deploy.site import AGREED, SETTINGS, write_settings
 from tacit.errors import TacitError
 from tacit.files import copy, replace
 from tacit.secure.jobs.job import COORDINATOR
-from tacit.secure.net.local import free_ports
+from tacit.secure.net.local import LocalServers, free_ports
 
 COMMAND = (sys.executable, "-m", "tacit.cli")
 OUTPUT = "output.txt"
@@ -37,13 +38,20 @@ class Trial:
         patience: float = 60.0,
         command: Sequence[str] = COMMAND,
         coordinator: Sequence[str] = (),
+        silo: Mapping[str, str] = MappingProxyType({}),
+        servers: LocalServers | None = None,
     ) -> None:
         """`consortium` is the text of consortium.toml, `tables` the file of each silo.
 
-        The coordinator is given further options of `tacit coordinator run`.
+        The coordinator is given further options of `tacit coordinator run`, and silos further
+        settings of silo.toml. All of them are told where the servers on shares are.
         """
         self.folder, self._patience, self._command = folder, patience, command
-        self._coordinator = coordinator
+        self._coordinator = tuple(coordinator)
+        where = None
+        if servers is not None:
+            where = servers.addresses.servers, servers.folder
+            self._coordinator += ("--peers", ",".join(where[0]), "--certificates", str(where[1]))
         self.silos = tuple(tables)
         self.port = free_ports(1)[0]
         self.processes: dict[str, Popen[bytes]] = {}
@@ -55,7 +63,8 @@ class Trial:
             if not (folder / name / SETTINGS).exists():
                 data, coordinator = f"table{table.suffix}", f"127.0.0.1:{self.port}"
                 copy(table, folder / name / data)
-                write_settings(folder / name, name=name, data=data, coordinator=coordinator)
+                given = {"name": name, "data": data, "coordinator": coordinator, **silo}
+                write_settings(folder / name, servers=where, **given)
 
     def __enter__(self) -> Trial:
         return self

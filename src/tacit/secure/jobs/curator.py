@@ -28,6 +28,8 @@ class SecureSum:
     """Of all tasks: each uploads in each round, whether or not it is in the cohort."""
     randomness: Randomness
     simulated: bool = True
+    members: int = 1
+    """How many vectors a task may hand in the sum of."""
 
     repeats = False
 
@@ -36,7 +38,7 @@ class SecureSum:
         return curated(self.servers, simulated=self.simulated)
 
     def grid(self, noise: float) -> Grid:
-        return Grid.of(len(self.names), self.servers, noise)
+        return Grid.of(len(self.names) * self.members, self.servers, noise)
 
     def seal(
         self, vectors: Mapping[int, np.ndarray], size: int, noise: float, round: int
@@ -50,6 +52,7 @@ class SecureSum:
             "bits": grid.bits,
             "bound": grid.steps,
             "noise": noise * grid.steps,
+            "members": self.members,
         }
         job = (
             SumJob(**public)

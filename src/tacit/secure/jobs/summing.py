@@ -24,6 +24,10 @@ its share of the same Σ vₖ with the same η_h, moved by what others hand in, 
 fresh, and uniform. Whoever was shown one attempt learns nothing from another. What differs in
 anything public, the clients for example, has another digest, and other noise.
 
+**Persons.** Where persons contribute, a client hands in the sum of its persons' vectors, each of
+length at most 2^m, and all of the above holds for a person in the place of a task. The ring holds
+`members` of them from every client, which clients keep to (`privacy.subtotal`).
+
 Tasks outside the cohort share zeros, so that shares, lengths and counts of messages are alike for
 everybody: no server learns the cohort, and what sampling is worth holds towards servers as well.
 
@@ -67,24 +71,33 @@ class SumJob(Job):
     """Length of a vector."""
     bits: int
     bound: int
-    """Largest magnitude of a number that a client hands in."""
+    """Steps of the grid in a clip: the largest magnitude of a number in one vector."""
     noise: float
     """Standard deviation of each server's noise, in steps of the grid."""
+    members: int = 1
+    """How many vectors a client may hand in the sum of."""
 
     def __post_init__(self) -> None:
         if self.servers < 2 or self.size < 1 or self.bits not in FRACTIONS or self.bound < 1:
             raise TacitError("a sum needs two servers, one number, 32 or 64 bits, and a bound")
+        if self.members < 1:
+            raise TacitError(f"members={self.members!r}: a client hands in one vector at least")
         if self.size > MOST_NUMBERS:
             raise TacitError(f"a sum has at most {MOST_NUMBERS} numbers")
         if not (self.noise > 0 and TAILS * self.noise < LOUDEST):
             raise TacitError(
                 f"noise={self.noise!r}: servers open sums with noise only, below {LOUDEST:.3g}"
             )
-        if len(self.clients) * self.bound >= 2 ** (self.bits - 1):
+        if len(self.clients) * self.most >= 2 ** (self.bits - 1):
             raise TacitError(
-                f"{len(self.clients)} numbers up to {self.bound} do not fit into {self.bits} bits: "
+                f"{len(self.clients)} numbers up to {self.most} do not fit into {self.bits} bits: "
                 "use 64 bits, or a smaller bound"
             )
+
+    @property
+    def most(self) -> int:
+        """Largest magnitude of a number that a client hands in."""
+        return self.members * self.bound
 
     @property
     def word(self) -> Words:
@@ -95,9 +108,9 @@ class SumJob(Job):
         if values.shape != (self.size,) or values.dtype != np.int64:
             raise TacitError(f"{links.name} must hand in {self.size} integers (int64)")
         largest = max(int(values.max()), -int(values.min()))
-        if largest > self.bound:  # before anything is sent
+        if largest > self.most:  # before anything is sent
             raise TacitError(
-                f"{links.name} hands in {largest}, but numbers up to {self.bound} were agreed: "
+                f"{links.name} hands in {largest}, but numbers up to {self.most} were agreed: "
                 "bound the contribution first"
             )
         seeds = [fresh_seed() for _ in range(self.servers - 1)]
@@ -131,10 +144,10 @@ class SumJob(Job):
         return words.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
 
     def check_length(self, total: np.ndarray) -> None:
-        """Refuse a sum that is too long for vectors of length `bound` and their noise."""
+        """Refuse a sum that is too long for vectors of such a length and their noise."""
         rounded = 0.5 * self.servers * math.sqrt(self.size)
         noise = math.sqrt(self.servers) * self.noise * (math.sqrt(self.size) + TAILS)
-        most = len(self.clients) * self.bound + noise + rounded
+        most = len(self.clients) * self.most + noise + rounded
         if np.linalg.norm(total.astype(np.float64)) > most:
             raise Spoiled(
                 f"the sum is longer than what {len(self.clients)} clients of the agreed length can "

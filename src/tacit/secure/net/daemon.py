@@ -16,12 +16,14 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tacit.checks import host_and_port
 from tacit.errors import TacitError
+from tacit.gauges import Gauge, write_gauges
 from tacit.secure.jobs.job import COORDINATOR, DEALER, Job
 from tacit.secure.jobs.kinds import JOBS, job_from_json
 from tacit.secure.net.addresses import Addresses
@@ -88,6 +90,9 @@ class Daemon:
         self._door, self._log = Door(patience), lambda line: log(tame(line))
         self._seldom = Seldom(self._log, LINES, 60.0)
         self._of_jobs = Seldom(self._log, LINES, 60.0)  # strangers must not silence these
+        self._gauges = certificates / f"{name}.prom"
+        self._ended: Counter[str] = Counter({"done": 0, "failed": 0, "refused": 0})
+        self._counting = threading.Lock()
         self._session: Session | None = None
         self._changed = threading.Condition()
         self._stopped, self._stopper = socket.socketpair()
@@ -103,6 +108,7 @@ class Daemon:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(self._stopped, selectors.EVENT_READ)
             self._log(f"{self.name} listens on {self._address}")
+            self._count()
             while all(key.fileobj is listener for key, _ in selector.select()):
                 try:
                     self._accept(listener)
@@ -197,11 +203,15 @@ class Daemon:
         except TacitError as refused:
             self._of_jobs(f"refused a job: {refused}")
             connection.write_json("answer", {"refused": str(refused)}, self.patience)
+            self._count("refused")
             return
         try:
             connection.write_json("answer", {}, self.patience)
             connection.read_json("start", self.patience)
             end = self._attend(connection, session)
+        except PartyError:  # the coordinator left
+            self._count("failed")
+            raise
         finally:
             session.cut()
             with self._changed:
@@ -209,6 +219,22 @@ class Daemon:
                 self._changed.notify_all()
         # Only now: the coordinator may send its next job at once.
         connection.write_json("state", end, self.patience)
+        self._count(end["state"])
+
+    def _count(self, end: str | None = None) -> None:
+        """Write for Prometheus how jobs ended; how long they took, and of whom, is not in it."""
+        with self._counting:
+            self._ended.update([end] if end else [])
+            about = "Jobs that ended since this server was started."
+            of = {"party": self.name}
+            gauges = [
+                Gauge("tacit_server_jobs_total", about, number, of | {"end": name}, counts=True)
+                for name, number in self._ended.items()
+            ]
+            try:
+                write_gauges(self._gauges, gauges)
+            except TacitError as error:  # no job depends on it
+                self._seldom(str(error))
 
     def _open(self, job: Job) -> Session:
         """From here on parties can connect for this job."""
