@@ -143,6 +143,11 @@ class FedMTLGrid:
     def device(self) -> torch.device:
         return self._bench.device
 
+    @property
+    def may_run(self) -> bool:
+        """Whether another run may begin: not where pages alone are wanted, nor when time is up."""
+        return not self._request.pages and time.monotonic() <= self._until
+
     def get(self, job: WantedRun) -> FedMTLCell | None:
         return self.cells.rows.get((job.run,))
 
@@ -165,7 +170,7 @@ class FedMTLGrid:
         if self._request.pages:
             return
         for number, job in enumerate(left):
-            if time.monotonic() > self._until:
+            if not self.may_run:
                 self.say(f"{what}: time is up, {len(left) - number} runs are left out")
                 self.stopped = True
                 return

@@ -141,6 +141,31 @@ def over_rounds(
     return with_legend(with_title(fig, title), order, 4 if len(panels) > 1 else 2)
 
 
+def ratios(curves: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[float]]]]]) -> Figure:
+    """Figure 9: time on shares over time in the clear, with bars from the least to the most."""
+    fig = figure(8.6, 4.0)
+    named = {"clients": "(a) over clients N", "heads": "(b) over heads K"}
+    styles = ((GAIN, "o", "-"), (LOSS, "s", "-"), (GREEN, "^", "-"), (INK, "D", "--"))
+    seen: dict[str, Line2D] = {}
+    for column, (varied, title) in enumerate(named.items()):
+        ax = axes(fig, 1, 2, column + 1)
+        for (parties, points), style in zip(curves[varied].items(), styles, strict=False):
+            x = [count for count, _ in points]
+            middle = [float(np.median(found)) for _, found in points]
+            low, high = ([float(found[end]) for _, found in points] for end in (0, -1))
+            given = {"linewidth": 1.6, **stroke(*style, 5)}
+            bars = np.array([np.subtract(middle, low), np.subtract(high, middle)])
+            ax.errorbar(x, middle, bars, capsize=2.5, elinewidth=1, **given)
+            seen[parties] = Line2D([], [], label=parties, **given)
+        ax.set_xticks(sorted({count for points in curves[varied].values() for count, _ in points}))
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel(title[4:].removeprefix("over "))
+        ax.set_ylabel("time on shares / in the clear")
+        ax.set_title(title, size=10, color=INK, loc="left")
+    title = "Figure 9: a round on shares against one in the clear"
+    return with_legend(with_title(fig, title), list(seen.values()), 4)
+
+
 def dealt(rows: Sequence[int], by_number: Sequence[int], by_head: Sequence[int]) -> Figure:
     """Figure 5: samples of each client, clients by number of heads, clients by head."""
     fig = figure(11, 3.4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from papers.common.devices import hardware, prepare_device
 from papers.common.request import PageRequest
-from papers.fedmtl import curves, groups, remarks, table3
+from papers.fedmtl import curves, groups, remarks, shares, table3
 from papers.fedmtl.context import FedMTLContext
 from papers.fedmtl.grid import CELLS, ROUNDS, FedMTLGrid
 from papers.fedmtl.sets import CHOOSING, FedMTLPlan
@@ -29,10 +29,11 @@ FIGURES: dict[str, tuple[str, tuple[str, ...], Callable[[FedMTLContext], str]]] 
     ),
     "fedmtl/figure7": ("Figure 7: accuracy during training", FACES, curves.figure7),
     "fedmtl/figure8": ("Figure 8: FedMTL and its variants", ("facea",), curves.figure8),
+    "fedmtl/figure9": ("Figure 9: time on shares and in the clear", (), shares.figure9),
 }
 EXPERIMENTS = {name: title for name, (title, _, _) in FIGURES.items()}
 SEEDS = 3
-NEED_NO_DATA = ("fedmtl/figure5",)
+NEED_NO_DATA = ("fedmtl/figure5", "fedmtl/figure9")
 
 
 def reproduce(request: PageRequest) -> Path:
@@ -65,6 +66,8 @@ def _make(request: PageRequest, context: FedMTLContext) -> str:
     lines = ["## How it was made", "", f"- Command: `{request.command(*options)}`"]
     if name == "fedmtl/figure5":
         return "\n".join([*lines, "- No model is trained, and no rows are read."])
+    if name == "fedmtl/figure9":
+        return "\n".join([*lines, f"- Every round: [{shares.FILE}]({shares.FILE})."])
     cells = context.used()
     machines = sorted({cell.hardware for cell in cells}) or [hardware(context.grid.device)]
     if any("CPU" not in machine for machine in machines):

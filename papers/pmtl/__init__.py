@@ -9,6 +9,7 @@
 | `grid`        | all runs, kept in `cells.csv`; `means` has means over seeds             |
 | `experiments` | figures 1, 3, 7 and 8, tables 1 and 3                                   |
 | `curves`      | figure 2, and the choice of settings on validation rows                 |
+| `noises`      | figures 4 to 6: accuracy and ε over rounds, by clip and noise           |
 | `published`   | what the paper prints                                                  |
 """
 

@@ -181,8 +181,9 @@ class PMTLBench:
             elif mode == "none":
                 measured = simulation.measure("test")
             else:
-                models = personalise(simulation.tasks, mode, silent, alone=False, memo=memo).models
-                measured = simulation.measure("test", personal=models)
+                ended = personalise(simulation.tasks, mode, silent, alone=False, memo=memo)
+                blend = None if ended.ended is None else ended.ended.blend
+                measured = simulation.measure("test", personal=ended.models, blend=blend)
             per_task, pooled, worst = (
                 round(measured.overall[name] or 0.0, 5)
                 for name in ("accuracy_per_task", "accuracy", "worst_tenth")

@@ -26,6 +26,17 @@ class Mean:
         return f"{self.mean:.3f} ± {self.sd:.3f}" if self.seeds > 1 else f"{self.mean:.3f}"
 
 
+@dataclass(frozen=True)
+class NoiseCurve:
+    """Over the seeds of one clip and one noise, during training."""
+
+    clip: float
+    sigma: float
+    """Of the noise on the mean of a cohort; 0 without privacy."""
+    points: tuple[tuple[int, float, float, float], ...]
+    """Round, mean, sd, ε."""
+
+
 def means(records: Iterable[PMTLCell]) -> list[Mean]:
     """In the order in which the cells first appear."""
     groups: dict[tuple[str, str, str, float], dict[int, float]] = {}

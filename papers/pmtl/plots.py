@@ -1,9 +1,9 @@
-"""The plots: accuracy against ε on a log axis, and loss with ε over rounds."""
+"""The plots: accuracy against ε on a log axis, and loss or accuracy with ε over rounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from papers.common.drawing import stroke, with_title
-from papers.pmtl.means import Mean
+from papers.common.drawing import stroke, with_legend, with_title
+from papers.pmtl.means import Mean, NoiseCurve
 from papers.pmtl.sets import DataSet
-from tacit.report.svg import GAIN, INK, MUTED, SERIES, SPENT, axes, figure, quiet
+from tacit.report.svg import GAIN, INK, MARKERS, MUTED, SERIES, SPENT, axes, figure, quiet
 
 NAMES = {
     "pmtl": "PMTL",
@@ -115,6 +115,45 @@ def _legend(found: Sequence[Mean], *, dashed: bool) -> list[Line2D]:
     if any(m.method == "alone" for m in found):
         handles.append(Line2D([], [], color=MUTED, linestyle=(0, (1, 1.5)), label="alone"))
     return handles
+
+
+def by_noise(
+    sets: Sequence[DataSet], found: Mapping[str, Sequence[NoiseCurve]], title: str
+) -> Figure:
+    """Two rows of panels for each set, a column for each clip: accuracy above, ε below."""
+    clips = {data.key: sorted({c.clip for c in found[data.key] if c.sigma}) for data in sets}
+    wide = max(len(each) for each in clips.values())
+    fig = figure(3.1 * wide + 0.6, 5.0 * len(sets) + 0.9)
+    high, handles = 2 * len(sets), {}
+    for row, data in enumerate(sets):
+        curves = found[data.key]
+        seen = [accuracy for c in curves for _, accuracy, _, _ in c.points]
+        pad = 0.06 * (max(seen) - min(seen)) or 0.05
+        sigmas = sorted({c.sigma for c in curves}, reverse=True)
+        styles = dict(zip(sigmas[:-1], zip(SERIES, MARKERS, strict=False), strict=False))
+        for column, clip in enumerate(clips[data.key]):
+            above = axes(fig, high, wide, 2 * row * wide + column + 1)
+            below = axes(fig, high, wide, (2 * row + 1) * wide + column + 1)
+            for curve in curves:
+                if curve.sigma and curve.clip != clip:
+                    continue
+                rounds, accuracy, sd, epsilon = zip(*curve.points, strict=True)
+                colour, marker = styles.get(curve.sigma, (INK, ""))
+                style = stroke(colour, marker, "-" if curve.sigma else "--", 4)
+                above.errorbar(rounds, accuracy, sd, linewidth=1.5, elinewidth=0.9, **style)
+                if curve.sigma:
+                    below.plot(rounds, epsilon, linewidth=1.5, **style)
+                text = f"σ = {curve.sigma:g}" if curve.sigma else "without privacy"
+                handles[text] = Line2D([], [], label=text, **style)
+            above.set_ylim(max(0.0, min(seen) - pad), min(1.0, max(seen) + pad))
+            below.set_ylim(bottom=0)
+            below.set_xlabel("round")
+            if column == 0:
+                above.set_ylabel("test accuracy")
+                below.set_ylabel("ε spent so far")
+            name = (f"{data.title}\n" if column == 0 else "\n") + f"γ = {clip:g}"
+            above.set_title(name, size=10, color=INK, loc="left")
+    return with_legend(with_title(fig, title), list(handles.values()), 4)
 
 
 def over_rounds(

@@ -11,7 +11,7 @@ from papers.common.devices import hardware, prepare_device
 from papers.common.noise import FILE as NOISE_FILE
 from papers.common.noise import NoiseTable
 from papers.common.request import PageRequest
-from papers.pmtl import curves
+from papers.pmtl import curves, noises
 from papers.pmtl.experiments import GRIDS, Experiment
 from papers.pmtl.grid import FILE, PMTLBench, PMTLCell
 from papers.pmtl.networks import NETWORKS, STROKES
@@ -25,6 +25,9 @@ OTHER = {
         "Figure 2: training loss of PMTL and ε over rounds",
         ("femnist", "writers", "stackoverflow", "celeba"),
     ),
+    "pmtl/figure4": (noises.TITLES["figure4"], ("femnist", "writers")),
+    "pmtl/figure5": (noises.TITLES["figure5"], ("celeba",)),
+    "pmtl/figure6": (noises.TITLES["figure6"], ("stackoverflow",)),
     "pmtl/settings": (
         "Settings chosen on validation rows",
         ("writers", "femnist", "stackoverflow"),
@@ -60,6 +63,9 @@ def reproduce(request: PageRequest) -> Path:
     note = ""
     if name == "pmtl/figure2":
         text = curves.figure2(bench, found, request.seeds, out)
+    elif request.stem in noises.TITLES:
+        note = noises.NOTE
+        text = noises.noises(bench, found, request.seeds, out, request.stem)
     elif name == "pmtl/settings":
         text = curves.settings(bench, found, out)
     else:
@@ -88,6 +94,8 @@ def _seen(own: DataSet, model: str | None) -> DataSet:
 def _calibrate(request: PageRequest, bench: PMTLBench, found: list[DataSet]) -> None:
     if request.name == "pmtl/figure2":
         curves.calibrate_figure2(bench, found)
+    elif request.stem in noises.TITLES:
+        noises.calibrate_noises(bench, found)
     elif request.name == "pmtl/settings":
         curves.calibrate_settings(bench, found)
     else:
