@@ -1,6 +1,6 @@
 """What audits prove of true promises, and whether they catch false ones.
 
-    OMP_NUM_THREADS=1 python benchmarks/audit.py [--seeds 20] [--only "fixed size"]
+    OMP_NUM_THREADS=1 python benchmarks/audit.py [--seeds 20] [--only "fixed size"|persons]
 
 The sabotages are those of the tests: run it from the root of the repository.
 """
@@ -30,7 +30,7 @@ EPSILONS = (1.0, 4.0, 8.0)
 RUNS = {1.0: 20_000, 4.0: 20_000, 8.0: 20_000}
 SHARP = {1.0: 20_000, 4.0: 20_000, 8.0: 60_000}
 """To prove more than ε = 8 takes many guesses: even if all are right, a doubt is left."""
-FEW = 10
+FEW, PERSONS = 10, 200
 ONLY = ""
 """Only attacks with this in their names are made."""
 
@@ -45,6 +45,16 @@ def federation(tasks: int = FEW, features: int = 4, more: int = 0) -> tacit.Fede
     return tacit.data.from_arrays(x, y, names, scale="none", target_scale="none", kind="regression")
 
 
+def patients() -> tacit.Federation:
+    """Made-up persons with three rows each, at four tasks."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(PERSONS), 3)
+    x = rng.normal(size=(len(person), 4))
+    y = (x[:, 0] + rng.normal(size=len(person)) > 0).astype(float)
+    given: dict[str, Any] = {"scale": "none", "validation": 0.0, "test": 0.0, "kind": "binary"}
+    return tacit.data.from_arrays(x, y, person % 4, persons=person, **given)
+
+
 def attack(
     of: tacit.Federation,
     epsilon: float,
@@ -52,10 +62,13 @@ def attack(
     neighbours: Any = "add-remove",
     delta: float = 1e-3,
     clip: float = 0.3,
+    hidden: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Audit:
-    privacy = tacit.Privacy(epsilon=epsilon, delta=delta, neighbours=neighbours)
-    return tacit.audit(of, tacit.PMTL(clip=clip), privacy=privacy, seed=seed, **settings)
+    promise: dict[str, Any] = {"delta": delta, "neighbours": neighbours, **(hidden or {})}
+    method = tacit.PMTL(clip=clip) if hidden is None else tacit.FedAvg(clip=clip)
+    privacy = tacit.Privacy(epsilon=epsilon, **promise)
+    return tacit.audit(of, method, privacy=privacy, seed=seed, **settings)
 
 
 def measure(
@@ -70,7 +83,7 @@ def measure(
     if ONLY not in name:
         return
     for epsilon in EPSILONS:
-        many = {} if runs is None else {"many_runs": runs[epsilon]}
+        many: dict[str, Any] = {} if runs is None else {"many_runs": runs[epsilon]}
         started = time.monotonic()
         with sabotage():
             found = [attack(of, epsilon, seed, **settings, **many) for seed in range(seeds)]
@@ -120,6 +133,21 @@ def false_promises(seeds: int) -> None:
     )
 
 
+def persons(seeds: int) -> None:
+    """Where persons are hidden, one of them is attacked."""
+    of, hidden = patients(), {"unit": "person", "persons": PERSONS}
+    given: dict[str, Any] = {"rounds": 1, "hidden": hidden}
+    several: dict[str, Any] = given | {"hidden": hidden | {"at_most": 3}}
+    measure("persons", seeds, of, RUNS, **given)
+    measure("persons at three tasks", seeds, of, RUNS, **several, cohort=0.5)
+    few = max(1, seeds // 10)
+    measure("persons, half the noise", few, of, SHARP, sabotages.half_the_noise, **given)
+    measure("persons, the clip of tasks", few, of, SHARP, sabotages.clip_of_tasks, **given)
+    measure("persons, counted twice", few, of, SHARP, sabotages.counted_twice, **given)
+    whole = sabotages.whole_clips_everywhere
+    measure("persons, whole clips at three", few, of, SHARP, whole, **several)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
@@ -130,6 +158,7 @@ def main() -> None:
     torch.set_num_threads(1)
     true_promises(given.seeds)
     false_promises(max(1, given.seeds // 10))
+    persons(given.seeds)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,16 @@ from tacit.deploy.flower.trial import Trial
 from tacit.deploy.site import Site
 from tacit.deploy.table import own_rows
 
-METHODS = {"pmtl": 20, "fedavg": 20, "prior": 1, "mpmtl": 5, "fedmtl": 10}
-"""With how many rounds; `prior` is the one-shot private covariance."""
+METHODS = (
+    ("pmtl", "task", 20),
+    ("fedavg", "task", 20),
+    ("prior", "task", 1),
+    ("mpmtl", "task", 5),
+    ("fedmtl", "task", 10),
+    ("mixed", "row", 5),
+    ("fedavg", "row", 20),
+)
+"""The unit of privacy, and how many rounds; `prior` is the one-shot private covariance."""
 
 
 def main() -> None:
@@ -32,9 +40,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tables = tables_in(folder)
-        for method, rounds in METHODS.items():
-            text = terms_text(rounds, method=method)
-            with Trial(folder / method, text, tables) as trial:
+        for method, unit, rounds in METHODS:
+            text = terms_text(rounds, method=method, unit=unit)
+            with Trial(folder / f"{method}-{unit}", text, tables) as trial:
                 trial.start()
                 trial.wait(seconds=300)
             terms = trial.terms
@@ -46,12 +54,13 @@ def main() -> None:
             federation = terms.federation(rows)
             expected = _models(tacit.train(federation, terms.make_method(), **alike))
             found = {"processes": torch.stack([_left(trial.folder / silo) for silo in SILOS])}
-            if not settings.without_ray:
+            if not settings.without_ray and unit == "task":
                 on_ray = tacit.train(federation, terms.make_method(), engine="flower", **alike)
                 found["Ray"] = _models(on_ray)
             apart = [f"{k} {float((v - expected).abs().max()):.1e}" for k, v in found.items()]
             largest = float(expected.abs().max())
-            print(f"{method:8} {rounds:3} rounds  {'  '.join(apart)}  (largest {largest:.2g})")
+            said = f"{method:8} {unit:6} {rounds:3} rounds  {'  '.join(apart)}"
+            print(f"{said}  (largest {largest:.2g})")
 
 
 def _models(run: tacit.Run) -> torch.Tensor:

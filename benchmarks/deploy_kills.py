@@ -72,12 +72,19 @@ def main() -> None:
 
 
 def terms_text(
-    rounds: int, *, seeded: bool = True, model: str = "linear", method: str = "pmtl"
+    rounds: int,
+    *,
+    seeded: bool = True,
+    model: str = "linear",
+    method: str = "pmtl",
+    unit: str = "task",
 ) -> str:
     """What the silos agree on; methods on the exchange have no privacy."""
     columns = "\n".join(f"x{k} = {{ range = [-10, 10] }}" for k in range(COLUMNS))
     given = {"seed": "seed = 1" if seeded else "", "model": model, "method": method}
     given["privacy"] = "" if method == "fedmtl" else "[privacy]\nepsilon = 4.0"
+    if unit != "task":
+        given["privacy"] += f'\nunit = "{unit}"\npersons = {len(SILOS) * ROWS}'
     return TERMS.format(columns=columns, rounds=rounds, **given)
 
 

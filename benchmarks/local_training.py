@@ -131,7 +131,7 @@ def _flat(module: nn.Module) -> Tensor:
 
 def all_at_once(work: Workload, chunk: int, *, fast: bool = True) -> Callable[[], Tensor]:
     """The engine's way: the client step of a task, traced and run for `chunk` tasks at a time."""
-    model = FlatModel(work.module, work.kind)
+    model = FlatModel(work.module, work.kind).to(work.x.device)
     whole = torch.full((work.tasks, STEPS, BATCH), 1 / BATCH, device=work.x.device)
     start, buffers = model.start.expand(work.tasks, -1), model.buffers.expand(work.tasks, -1)
     together = Together(lambda shared, own: sgd(model, *own, lr=RATE)[0])

@@ -49,7 +49,8 @@ def scores(data: Path, people: str, share: str, seed: int) -> dict[str, float]:
         name = "no noise" if epsilon is None else f"ε = {epsilon:g}"
         found["alone"] = _accuracy(done.alone)
         found[f"billboard, {name}"] = _accuracy(run.measured)
-        kept = run.simulation.measure("test", personal=done.models)
+        blend = None if done.ended is None else done.ended.blend
+        kept = run.simulation.measure("test", personal=done.models, blend=blend)
         found[f"best own model, {name}"] = _accuracy(kept)
     return found
 

@@ -38,7 +38,6 @@ from tacit.deploy.conduct import STATUS
 from tacit.deploy.diary import read_diary
 from tacit.deploy.events import PartyFailed, SiloSilent
 from tacit.deploy.flower.trial import Trial
-from tacit.deploy.site import SETTINGS
 from tacit.secure.jobs.job import COORDINATOR
 from tacit.secure.net.local import LocalServers
 
@@ -48,13 +47,7 @@ BAR = 1.5
 
 def on_shares(folder: Path, text: str, at: LocalServers) -> Trial:
     """A trial whose parties know where the servers are."""
-    peers = list(at.addresses.servers)
-    given = ["--peers", ",".join(peers), "--certificates", str(at.folder)]
-    trial = Trial(folder / "trial", text, tables_in(folder), coordinator=given)
-    for silo in trial.silos:
-        with (trial.folder / silo / SETTINGS).open("a", encoding="utf-8") as file:
-            file.write(f'[servers]\npeers = {json.dumps(peers)}\ncertificates = "{at.folder}"\n')
-    return trial
+    return Trial(folder / "trial", text, tables_in(folder), servers=at)
 
 
 def tables_in(folder: Path) -> dict[str, Path]:

@@ -6,6 +6,9 @@ or log loss); `worse` is how far ours is above alone in per cent, `errors` in st
 paired difference over tasks. Nothing is set by hand.
 
     python benchmarks/tables.py [--seeds 3] [--tables psid,school] [--epsilons 1,8,none] [--jobs 2]
+                                [--model mlp]
+
+Names such as `made-classes-bent-12-alike` are made up (`made_up.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
+import made_up
 import mixed
+import strange_tables as strange
 import tacit
 from tacit.engine.progress import silent
 
@@ -25,17 +30,21 @@ NAMED = ("exam", "star", "hsb82", "verbagg", "digits", "lsoa2")
 
 
 def federation(name: str, seed: int) -> Any:
+    if name.startswith("made-"):
+        return made_up.federation(name, seed)
     if name in NAMED:
         return tacit.data.load(name, split_seed=seed)
+    if name.split("-")[0] in strange.TABLES:
+        return strange.federation(name, seed)
     return mixed.federation(name, seed)
 
 
-def measure(work: tuple[str, float | None, int]) -> tuple[str, float | None, list[float]]:
-    name, epsilon, seed = work
+def measure(work: tuple[str, float | None, int, str]) -> tuple[str, float | None, list[float]]:
+    name, epsilon, seed, model = work
     torch.set_num_threads(1)
     privacy = None if epsilon is None else tacit.Privacy(epsilon=epsilon)
     found = federation(name, 1000 + seed)
-    run = tacit.train(found, privacy=privacy, seed=seed, progress=silent)
+    run = tacit.train(found, model=model, privacy=privacy, seed=seed, progress=silent)
     ours, alone = (one.per_task["loss"] for one in (run.measured, run.baselines["local"]))
     there = np.isfinite(ours) & np.isfinite(alone)
     gap = (ours - alone)[there]
@@ -52,10 +61,13 @@ def main() -> None:
     arguments.add_argument("--tables", default=",".join([*mixed.tables(), "school", *NAMED]))
     arguments.add_argument("--epsilons", default="1,2,8,none")
     arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--model", default="linear")
     given = arguments.parse_args()
-    names = given.tables.split(",")
+    groups = {"looked-at": strange.LOOKED_AT, "kept": strange.KEPT}
+    names = [one for name in given.tables.split(",") for one in groups.get(name, [name])]
     epsilons = [None if text == "none" else float(text) for text in given.epsilons.split(",")]
-    work = [(name, e, seed) for name in names for e in epsilons for seed in range(given.seeds)]
+    seeds = range(given.seeds)
+    work = [(name, e, seed, given.model) for name in names for e in epsilons for seed in seeds]
     pool = multiprocessing.get_context("spawn").Pool(given.jobs)
     found: dict[tuple[str, float | None], list[list[float]]] = {}
     print("     table     ε      ours     alone  worse %  errors  not shared")
