@@ -1,4 +1,5 @@
 # Two commands: `make demo` shows what tacit does, `make test` checks it. Both set everything up.
+# `make docs` writes the site into build/site; `make pictures` takes its pictures anew.
 # `make test-all` adds the tests marked slow: real processes, Ray, long attacks, reproductions.
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-all lint types unit slow format benchmark clean
+.PHONY: demo test test-all lint types unit slow hunt test-gpu format docs pictures benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/tacit demo
@@ -28,9 +29,23 @@ unit: $(INSTALLED)
 slow: $(INSTALLED)
 	$(PYTEST) -m slow
 
+# On a machine with a GPU and its own PyTorch; see tests/on_gpu.py where nothing can be installed.
+test-gpu:
+	$(PYTHON) tests/on_gpu.py run
+
+# Property tests with new examples: what they find is pinned by an @example.
+hunt: $(INSTALLED)
+	TACIT_HUNT=1 $(PYTEST) -m hypothesis
+
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m docs.make
+
+pictures: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m docs.make.pictures
 
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/local_training.py
@@ -42,4 +57,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from torch import Tensor
 from torch.fx.experimental import proxy_tensor
 
 from tacit import data
 from tacit.privacy import accounting
+
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.load_profile("default" if os.environ.get("TACIT_HUNT") else "same")
+"""The same examples everywhere, so that a change is judged by what it changed. `make hunt` draws
+new ones: what it finds is pinned by an `@example` beside its test."""
 
 EXACT = ("privacy", "papers", "test_docs.py", "test_cli.py")
 """Tests in which digits of an ε, or of calibrated noise, count."""

@@ -45,6 +45,53 @@ def no_clip() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def no_noise() -> Iterator[None]:
+    draw = Randomness.normal
+
+    def forgotten(self, purpose, *given, **named):
+        return draw(self, purpose, *given, **named) * (purpose != "noise")
+
+    with mock.patch.object(Randomness, "normal", forgotten):
+        yield
+
+
+@contextlib.contextmanager
+def clip_of_tasks() -> Iterator[None]:
+    """Clip what the persons of a task say on average, instead of what each of them says."""
+    add = Collection.add
+
+    def together(self, contributions, tasks=None, count=None):
+        assert tasks is not None
+        kept = contributions[:count]
+        for task in tasks[:count].unique():
+            own = kept[tasks[:count] == task]
+            add(self, own.mean(dim=0).expand_as(own), task.expand(len(own)))
+
+    with mock.patch.object(Collection, "add", together):
+        yield
+
+
+@contextlib.contextmanager
+def counted_twice() -> Iterator[None]:
+    """Whoever contributes does so in two places."""
+    add = Collection.add
+
+    def twice(self, *given):
+        add(self, *given)
+        add(self, *given)
+
+    with mock.patch.object(Collection, "add", twice):
+        yield
+
+
+@contextlib.contextmanager
+def whole_clips_everywhere() -> Iterator[None]:
+    """A person at several tasks has a whole clip at each of them."""
+    with mock.patch.object(Bounded, "over", lambda self, parts: self):
+        yield
+
+
+@contextlib.contextmanager
 def realised_cohort() -> Iterator[None]:
     """Divide by who came, instead of by how many are expected."""
     start, add, publish = Collection.__init__, Collection.add, Collection.publishable
@@ -96,13 +143,16 @@ class Amplified(Sampler):
         gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
         return dp_accounting.PoissonSampledDpEvent(self.size / self.of, gaussian)
 
-    def __str__(self):
+    def said(self, whom):
         return f"{self.size} of {self.of} tasks at random"
 
 
 @contextlib.contextmanager
 def amplified_fixed_size(size: int) -> Iterator[None]:
-    with mock.patch.object(audit, "sampler_for", lambda *given: Amplified(size, given[-1])):
+    def amplified(sampling, cohort, tasks, each=1):
+        return Amplified(size, tasks)
+
+    with mock.patch.object(audit, "sampler_for", amplified):
         yield
 
 

@@ -11,16 +11,18 @@ from typing import NamedTuple
 SRC = Path(__file__).resolve().parent.parent / "src"
 LAYERS = (
     ("errors",),
-    ("words", "files", "randomness"),
-    ("checks",),
-    ("data",),
+    ("words", "files", "randomness", "shown"),
+    ("checks", "gauges"),
+    ("data", "schemas"),
     ("families", "pixels", "models", "formula", "classical", "privacy"),
+    ("survival",),
     ("metrics", "report", "local", "exchange", "secure"),
     ("methods",),
     ("engine", "inference"),
+    ("loggers",),
     ("experiment",),
     ("attacks", "deploy"),
-    ("sklearn", "demos"),
+    ("sklearn", "demos", "watch"),
     ("cli",),
     ("__main__",),
 )
@@ -36,13 +38,14 @@ LAZY = {
     "tacit.cli.train": "the help page does not wait for torch",
     "tacit.experiment.forecast": DRAWS,
     "tacit.experiment.plan": "flags are made from it, and those do not wait for torch",
-    "tacit.experiment.run": DRAWS,
+    "tacit.experiment.finished": DRAWS,
     "tacit.inference.summary": DRAWS,
+    "tacit.local.fused": "Triton comes with PyTorch for GPUs, and nothing else has it",
     "tacit.privacy": "accounting is arithmetic, and does not wait for torch",
     "tacit.secure.ring.kernels": "numba is slow to import, and an extra package",
 }
 """Modules with imports inside functions, and why; there are at most `MOST_LAZY` such imports."""
-MOST_LAZY = 15
+MOST_LAZY = 16
 
 
 class Import(NamedTuple):
@@ -153,13 +156,22 @@ LONG = {
         "tacit.cli.account.account",
         "tacit.cli.coordinator.init",
         "tacit.cli.forecast.forecast",
+        "tacit.cli.known.data_sets",
         "tacit.cli.mixed.mixed",
     ),
     "scikit-learn reads an estimator's settings off it": (
-        "tacit.sklearn.private._Private.__init__",
+        "tacit.sklearn.mixed.PrivateMixedModel.__init__",
         "tacit.sklearn.private.PrivateMultiTaskRegressor.__init__",
+        "tacit.sklearn.settings.PrivateSettings.__init__",
     ),
-    "a compiled loop, whose values are kept in registers": ("tacit.secure.ring.compiled._sixteen",),
+    "a compiled loop, whose values are kept in registers": (
+        "tacit.secure.ring.compiled._sixteen",
+        "tacit.local.kernels.convolve",
+        "tacit.local.kernels.slopes_of_filters",
+        "tacit.local.kernels.slopes_of_pixels",
+        "tacit.local.kernels.split_filters",
+        "tacit.local.kernels.spread_slopes",
+    ),
 }
 """Functions with more parameters than others, and why they may have them."""
 

@@ -131,7 +131,7 @@ def test_a_file_and_flags_together(table, tmp_path):
         ({"kind": "shape"}, "kind"),
         ({"store": "cloud"}, "store"),
         ({"personalise": "bets"}, "personalise"),
-        ({"personalise": "best", "option": "validation=0"}, "--personalise none"),
+        ({"personalise": "mean", "option": "validation=0"}, "--personalise none"),
         ({"publishing": "rul=adam"}, "did you mean 'rule'"),
         ({"publishing": "rule=sgd"}, "one of add, momentum, adam"),
         ({"publishing": "lr=fast"}, "must be a number"),
@@ -323,7 +323,7 @@ def test_a_schema_is_written_corrected_and_given(table, tmp_path):
     assert result["federation"]["tasks"] == 11 and "h3" not in result["metrics"]["per_task"]
     said = result["guarantee"]["assumptions"]
     assert sum("schema" in sentence for sentence in said) == 2
-    assert not any("inferred" in s or "hold only 0 and 1" in s for s in said)
+    assert not any("inferred" in s or "hold only two codes" in s for s in said)
     new = tmp_path / "new.csv"
     new.write_text("hospital,age,sex\nh1,40,x\n")  # x: a category that nobody listed
     succeed(["predict", str(tmp_path / "run"), "--data", str(new), "--out", str(tmp_path / "p")])
@@ -448,6 +448,19 @@ def test_audit_exits_with_one_where_the_promise_is_refuted(table, tmp_path):
     assert "REFUTED: " in shown
     assert "other tasks' contributions moved by" in shown
     assert "cannot prove one" not in shown
+
+
+def test_audit_takes_a_neighbour_of_rows(table, tmp_path):
+    """Where rows are hidden, both tables are prepared for that."""
+    lines = table.read_text().splitlines()
+    more = tmp_path / "more.csv"
+    more.write_text("\n".join([lines[0], "h0,51,f,1", *lines[1:]]))
+    words = ["audit", "--data", str(table), "--task", "hospital", "--target", "outcome"]
+    words += ["--unit", "row", "--persons", "300", "--epsilon", "2", "--neighbour", str(more)]
+    found = json.loads(succeed([*words, "--many-runs", "50", "--seed", "0", "--json"]))
+    assert found["promised"]["unit"] == "row"
+    assert found["tries"]["others_changed"] == 0
+    assert 0 < found["tries"]["sum_moved"] <= 1
 
 
 def test_audit_takes_the_options_of_train(table):

@@ -108,7 +108,7 @@ def test_new_rows_are_predicted_by_the_formula(wages, tmp_path):
     assert [row["person"] for row in first] == ["p3", "guest", "heir"]
     one, guest, heir = (float(row["predicted log(wage)"]) for row in first)
     assert heir == guest and abs(one - np.log(1200)) < 0.15
-    succeed([*words, "--known", str(known)])
+    succeed([*words, "--join", str(known)])
     again = list(csv.DictReader(found.read_text().splitlines()))
     *same, learned = (float(row["predicted log(wage)"]) for row in again)
     assert same == [one, guest] and guest + 0.1 < learned < np.log(9000)

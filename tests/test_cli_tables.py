@@ -114,3 +114,25 @@ def test_a_rare_outcome_is_not_headed_by_accuracy(table, tmp_path):  # noqa: F81
     assert metrics["main"] == {"name": "auc_pooled", "per_task": "loss", "higher_is_better": True}
     assert {"accuracy", "auc", "auc_pooled", "loss", "majority"} <= metrics["overall"].keys()
     assert "commonest class" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["data", "forecast"])
+def test_commands_that_only_look_take_the_remedy_that_they_name(command, table):  # noqa: F811
+    """A column of dates is refused with `--drop` or `--categorical`, and these are there."""
+    rows = pd.read_csv(table).assign(seen="2024-01-31")
+    rows.to_csv(table, index=False)
+    named = ["--data", str(table), "--rows", "12"] if command == "forecast" else [str(table)]
+    words = [command, *named, "--task", "hospital", "--target", "outcome", "--json"]
+    assert "--categorical seen" in (said := fail(words)) and "--drop seen" in said
+    for remedy in (["--drop", "seen"], ["--categorical", "seen"]):
+        assert json.loads(succeed([*words, *remedy]))
+
+
+def test_columns_that_only_name_rows_are_pointed_at(tmp_path):
+    rows = [f"{k},{k % 4},{k % 2 + k / 100},{k % 3}" for k in range(40)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["number,site,x,y", *rows]))
+    words = ["data", str(path), "--task", "site", "--target", "y", "--json"]
+    assert json.loads(succeed(words))["different in every row"] == ["number"]
+    assert "--drop number" in succeed(words[:-1])  # x differs in every row, but measures
+    assert "different in every row" not in json.loads(succeed([*words, "--drop", "number"]))

@@ -9,7 +9,7 @@ from torch.func import grad
 
 from tacit.families import FAMILIES, HIGHEST, expected_count
 
-OUTPUTS = {"binary": 1, "count": 1, "multiclass": 3}
+OUTPUTS = {"binary": 1, "count": 1, "multiclass": 3, "survival": 1}
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

@@ -127,3 +127,16 @@ def test_numbers_are_numbers_however_few_there_are():
     assert is_classifier(PrivateMixedModel(kind="binary")) and is_regressor(made)
     with pytest.raises(tacit.TacitError, match="3 classes: pass kind='multiclass'"):
         PrivateMixedModel(kind="binary").fit(x, y.astype(int), tasks=tasks)
+
+
+def test_what_lies_beyond_all_rows_is_predicted_as_its_limit_is():
+    """As by a run: there features end a few units from the centre."""
+    rng = np.random.default_rng(0)
+    site = np.repeat(np.arange(60), 10)
+    x = rng.normal(size=(len(site), 2)) * [1.0, 1e3]
+    y = x[:, 0] + 1e-3 * x[:, 1] + rng.normal(size=60)[site]
+    fitted = PrivateMixedModel(epsilon=8.0, random_state=0).fit(x, y, tasks=site)
+    far = np.array([[100.0, 0.0], [1e30, 0.0], [0.0, -1e6], [0.0, -1e30]])
+    for who in ([3] * 4, None):
+        found = fitted.predict(far, who)
+        assert found[0] == found[1] and found[2] == found[3] and found[0] > found[2] + 5

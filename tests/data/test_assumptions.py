@@ -80,14 +80,16 @@ def test_the_cells_that_used_to_change_the_sentences(tmp_path):
         changed[name][0] = value
         other = from_table(changed, task="site", target="y", min_rows=8)
         assert other.assumptions == plain.assumptions and len(other) == kept
-    assert plain.kind == "binary" and sum("0 and 1" in said for said in plain.assumptions) == 1
+    assert (
+        plain.kind == "binary" and sum("only two codes" in said for said in plain.assumptions) == 1
+    )
     for about in ("at least 8 rows", "kind of the target", "categories", "gaps"):
         assert any(about in said for said in plain.assumptions)
     x = np.arange(24.0)[:, None] % 2
     np.savez(tmp_path / "a.npz", x=x, y=x[:, 0], tasks=SITE)
     np.savez(tmp_path / "b.npz", x=np.where(x == x[3], x, 5), y=x[:, 0] + (x[:, 0] > 0), tasks=SITE)
     one, other = (from_npz(tmp_path / f"{name}.npz") for name in "ab")
-    assert one.assumptions == other.assumptions and any("0 and 1" in a for a in one.assumptions)
+    assert one.assumptions == other.assumptions and any("two codes" in a for a in one.assumptions)
 
 
 def test_a_gap_of_one_task_changes_no_row_of_another():

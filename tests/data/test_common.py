@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
 
 from tacit import data
 from tacit.data.common import in_common_units, in_original_units
+from tacit.data.preprocess import Preprocessing
 
 
 def table(tasks: int = 6, rows: int = 9, seed: int = 0):
@@ -34,6 +36,23 @@ def test_common_units_are_those_of_the_table_shifted_and_scaled():
     again = found.preprocessing.apply(x[:2], 0)
     assert torch.allclose(again, direct.preprocessing.apply(x[:2], 0), atol=1e-4)
     assert found.units is None and not found.own_scaling
+
+
+def test_features_end_at_the_farthest_unit_also_those_that_are_predicted_later():
+    x, y, site = table()
+    x[0, 0], x[20, 1], new = 1e7, -1e9, np.array([[1e4, 2e4, -1e30]])
+    federation = data.from_arrays(x, y, site, kind="regression", validation=0.0, test=0.0)
+    units = torch.full((4,), 1e4), torch.full((4,), 10.0)
+    found, free = (in_common_units(federation, *units, far) for far in (5.0, math.inf))
+    assert found.train.x.abs().max() == 5 and free.train.x.abs().max() > 1e7
+    assert torch.equal(found.train.x, free.train.x.clamp(-5, 5))
+    assert torch.equal(found.train.y, free.train.y)  # a target is what it is
+    made = found.preprocessing
+    assert made is not None and made.apply(new, 3).tolist() == [[0.0, 5.0, -5.0]]
+    assert Preprocessing.from_tensors(made.to_tensors()).apply(new, 3).tolist() == [
+        [0.0, 5.0, -5.0]
+    ]
+    assert made.within(new, np.array([3])).tolist() == [[1e4, 1e4 + 50, 1e4 - 50]]
 
 
 def test_a_column_that_a_task_never_saw_is_at_the_common_centre():

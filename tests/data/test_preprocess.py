@@ -1,5 +1,7 @@
 """Scaling: inside each task, from training rows only, the same at prediction time."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from tacit.data import from_arrays, from_table, preprocess
-from tacit.data.preprocess import Preprocessing, fit, moments
+from tacit.data.preprocess import Preprocessing, fit, moments, two_valued
 from tacit.errors import TacitError
 
 
@@ -31,7 +33,7 @@ def test_training_rows_of_every_task_have_mean_0_and_deviation_1():
         assert abs(y.mean()) < 1e-5 and abs(y.std(correction=0) - 1) < 1e-5
         assert set(x[:, 1].tolist()) == {0.0, 1.0}  # an indicator is never scaled
     assert not made.leaks
-    assert any("only 0 and 1" in a for a in made.assumptions)
+    assert any("only two codes" in a for a in made.assumptions)
 
 
 def test_one_task_and_its_held_out_rows_change_nothing_elsewhere():
@@ -155,12 +157,42 @@ def test_rounding_does_not_give_a_constant_column_a_deviation():
 
 
 def test_constant_and_empty_columns():
-    x = np.array([[0.1, np.nan, 5.0]] * 3 + [[0.2, 2.0, 6.0], [0.3, 4.0, 8.0]], dtype=np.float32)
-    made = fit(x, np.array([0, 3, 5]), "task", ["a", "b", "c"]).preprocessing
+    more = [[0.2, 2.0, 6.0], [0.3, 3.0, 7.0], [0.3, 4.0, 8.0]]
+    x = np.array([[0.1, np.nan, 5.0]] * 3 + more, dtype=np.float32)
+    made = fit(x, np.array([0, 3, 6]), "task", ["a", "b", "c"]).preprocessing
     assert made.scale[0].tolist() == [1.0, 1.0, 1.0] and made.shift[0, 1] == 0.0
-    out = made.apply(x, np.array([0, 0, 0, 1, 1]))
+    out = made.apply(x, np.array([0, 0, 0, 1, 1, 1]))
     assert (out[:3] == 0).all() and not torch.isnan(out).any()
-    assert out[3:, 1].tolist() == [-1.0, 1.0]
+    assert out[3:, 1].tolist() == pytest.approx([-math.sqrt(1.5), 0, math.sqrt(1.5)])
+
+
+@pytest.mark.parametrize("rows", [6, 40_000])
+def test_columns_of_two_values_become_zero_and_one(rows):
+    """Whatever the values are, and wherever in the table they are seen first."""
+    odd = np.arange(rows) % 2.0
+    late = np.where(np.arange(rows) < rows - 2, 5.0, 7.0)
+    columns = {
+        "0 and 1": (odd, odd),
+        "1 and 2": (odd + 1, odd),
+        "-1 and 1": (2 * odd - 1, odd),
+        "with gaps": (np.where(np.arange(rows) == 1, np.nan, 3 - odd), None),
+        "one late": (late, (late == 7) * 1.0),
+        "only ones": (np.ones(rows), np.ones(rows)),
+    }
+    others = {
+        "a large one": 1e6 * odd,
+        "a fraction": odd / 2,
+        "constant": np.full(rows, 3.0),
+        "three": np.where(late == 7, 9.0, odd),
+    }
+    others |= {"three late": np.append(odd[:-2], [0.5, 0.5]), "between": np.append(late[:-1], 6.0)}
+    x = np.column_stack([*(value for value, _ in columns.values()), *others.values()])
+    found, low, wide = two_valued(x)
+    assert found.tolist() == [True] * len(columns) + [False] * len(others)
+    for k, (_, expected) in enumerate(columns.values()):
+        if expected is not None:
+            assert ((x[:, k] - low[k]) / wide[k]).tolist() == expected.tolist()
+    assert not low[len(columns) :].any() and (wide[len(columns) :] == 1).all()
 
 
 @pytest.mark.parametrize("scale", ["task", "none", "pooled", ([3.0, 0.0], [2.0, 1.0])])

@@ -89,6 +89,19 @@ def test_a_file_says_one_column_in_a_line(tmp_path):
     assert '  {"name": "score", "scale": null}' in lines
 
 
+def test_two_values_become_zero_and_one_in_tables_read_later_too(tmp_path):
+    given = table() | {"sex": np.arange(60) % 2 + 1, "kin": np.where(np.arange(60) % 3, -1, 3)}
+    schema = replace(Schema.fit(given, "site", "score"), kind="regression")
+    write_schema(schema, tmp_path / "s.json")
+    lines = (tmp_path / "s.json").read_text().splitlines()
+    assert any('"sex", "type": "flag", "values": [1.0, 2.0], "gaps": false}' in x for x in lines)
+    again = read_schema(tmp_path / "s.json")
+    assert again.columns == schema.columns
+    x, names = again.matrix(given)
+    assert x[:, names.index("sex=2")].tolist() == (np.arange(60) % 2).tolist()
+    assert x[:, names.index("kin=3")].tolist() == (np.arange(60) % 3 == 0).tolist()
+
+
 def test_rows_have_no_say():
     """Each of these cells changes what is inferred; none changes anything beside its own row."""
     _, schema = decided("ill")
@@ -240,6 +253,8 @@ def file_of(**changes):
         ({"columns": [{"name": "", "type": "flag"}]}, "a column has the name ''"),
         ({"columns": [{"name": "x", "type": "flag", "scale": [0, 1]}]}, "no setting 'scale'"),
         ({"columns": [{"name": "x", "type": "flag", "gaps": 1}]}, "gaps 1, expected true or"),
+        ({"columns": [{"name": "x", "type": "flag", "values": [2, 2]}]}, "[lower, higher]"),
+        ({"columns": [{"name": "x", "type": "flag", "values": 2}]}, "[lower, higher]"),
         ({"columns": [{"name": "x", "type": "numeric", "scale": [0, 0]}]}, "deviation above 0"),
         ({"columns": [{"name": "x", "type": "numeric", "scale": 3}]}, "deviation above 0"),
         ({"columns": [{"name": "x", "type": "categorical"}]}, "categories must be a list"),

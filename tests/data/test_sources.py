@@ -40,6 +40,7 @@ def test_the_list_of_sources_is_what_load_knows():
     in_a_folder = {
         "femnist", "celeba", "writers", "school", "lsoa2", "stackoverflow", "stackexchange", "text",
         "celeba-attributes", "lfwa", "facea", "lfw-pseudo", "nyud2", "heart",
+        "tcga_brca",
     }  # fmt: skip
     assert {s.name for s in sources()} == set(SHAPES) | in_a_folder
     assert all(s.needs for s in sources() if s.name in in_a_folder)

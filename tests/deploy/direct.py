@@ -14,7 +14,13 @@ from tacit.deploy.terms import Own, Terms
 
 
 def own_of(federation: Federation, task: int) -> Own:
-    return Own({part: federation.part(part).of(task) for part in PARTS})
+    persons = {}
+    for part in PARTS:
+        rows = federation.part(part)
+        if rows.persons is not None:
+            persons[part] = rows.persons[rows.offsets[task] : rows.offsets[task + 1]]
+    parts = {part: federation.part(part).of(task) for part in PARTS}
+    return Own(parts, persons or None, federation.preprocessing)
 
 
 def silos_of(federation: Federation, terms: Terms, folder: Path, **settings) -> list[Silo]:

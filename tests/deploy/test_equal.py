@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,7 +30,7 @@ SETTINGS = {
 
 def across(federation, method, folder, **settings):
     """The same run by `train` and across silos: both sets of personal models, and the run."""
-    model = "mlp" if isinstance(method, tacit.FedRep) else "linear"
+    model = "mlp" if isinstance(method, tacit.FedRep) else method.usual_model
     plan = Plan(method=method, model=model, **({"cohort": 1.0} | settings))
     terms = terms_of(federation, plan)
     alike = {"model": model, "personalise": "none", "baselines": False}
@@ -46,12 +47,23 @@ def test_billboard_methods_end_like_the_simulation(name, make_federation, tmp_pa
     if name == "related":
         federation = federation.clustered(["a", "a", "b", "b"])
     method = METHODS[name](**SETTINGS.get(name, {}))
-    rounds = 1 if name == "prior" else 2
+    rounds = {"prior": 1, "clusters": 4, "cluster-priors": 4}.get(name, 2)  # every stage once
     settings = dict(rounds=rounds, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8)
     found, expected, run, done = across(federation, method, tmp_path, **settings)
     assert torch.allclose(found, expected, atol=2e-5)
     assert done.guarantee.epsilon == run.guarantee.epsilon
     assert done.guarantee.releases == rounds
+
+
+@pytest.mark.slow
+def test_outcomes_over_time_end_like_the_simulation(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(48, 3)), np.column_stack([rng.exponential(size=48), np.arange(48) % 2])
+    about = {"kind": "survival", "cuts": (0.5, 1.0, 2.0), "scale": "none"}
+    federation = tacit.data.from_arrays(x, y, np.arange(48) % 4, **about)
+    settings = dict(rounds=2, seed=3, privacy=tacit.Privacy(noise=1.5), cohort=0.8)
+    found, expected, *_ = across(federation, METHODS["mixed"](), tmp_path, **settings)
+    assert torch.allclose(found, expected, atol=2e-5) and found.abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", EXCHANGE)

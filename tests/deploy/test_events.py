@@ -213,7 +213,7 @@ def test_the_page_of_a_silo_reads_fields_and_no_sentences(terms, federation, tmp
     report = keep_personal(work, asked.silo.own, "best", asked.folder, no_progress)
     assert report["contributions"] == 1
     text = html.unescape(silo_page.page(report, []))
-    assert "1 contribution of 5 numbers of length 0.5 at most, by this silo's own log" in text
+    assert "1 contribution of up to 5 numbers of length 0.5 at most, by this silo's own log" in text
     assert f"{report['spent']['in_words']}, over all runs in this folder" in text
     assert "any one silo added or removed" in text and "stay with their silos" in text
     assert report["ended"]["start"] in ("alone", "billboard", "own")

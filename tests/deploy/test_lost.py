@@ -238,6 +238,20 @@ def test_a_silo_that_lost_how_a_run_began_does_not_hear_it_anew(tmp_path):
     assert asked.booked() == [0]
 
 
+def test_a_silo_that_lost_all_but_its_ledger_answers_nothing(tmp_path):
+    """It would begin the run anew, and give another vector for a round that it has paid for."""
+    federation = federation_of()
+    asked = Asked(agreed(federation, tacit.PMTL(clip=0.5)), federation, tmp_path)
+    vector(asked.ask(round=0))
+    place = asked.folder / "runs" / asked.run
+    for path in place.iterdir():
+        if path.name != "ledger.jsonl":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    reply = asked.reopened().ask(round=0, tensors=asked.board(7))
+    assert reply.state == "failed" and not reply.tensors
+    assert "has releases on its account" in asked.log and asked.booked() == [0]
+
+
 def older(path):
     """Put the last step but one back, as from a copy of a single file."""
     path.write_bytes(path.with_suffix(".copy").read_bytes())

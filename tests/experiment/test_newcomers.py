@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import tacit
 from tacit.engine.progress import silent
@@ -85,12 +86,49 @@ def test_a_newcomer_with_rows_ends_where_a_task_with_these_rows_ended(table, run
     twin = table[table["school"] == "s7"].assign(school="twin")
     expected = run[0].predict(table[table["school"] == "s7"])
     for one in run:
-        np.testing.assert_allclose(one.predict(twin, known=twin), expected, rtol=1e-5)
+        np.testing.assert_allclose(one.predict(twin, join=twin), expected, rtol=1e-5)
         alone = pd.concat([twin, twin.assign(school="nobody")])
-        others = one.predict(alone, known=twin)[len(twin) :]
+        others = one.predict(alone, join=twin)[len(twin) :]
         assert abs(others - expected).max() > 0.05
     with pytest.raises(TacitError, match="'s0' took part, and has its model"):
-        run[0].predict(twin, known=table)
+        run[0].predict(twin, join=table)
+
+
+def test_a_new_task_has_a_model_for_its_rows(table, run):
+    """The same as predictions of a table that it joins by, and the same from a folder."""
+    twin = table[table["school"] == "s7"].assign(school="twin")
+    x = design(parse(TEXT), table).x[(table["school"] == "s7").to_numpy()]
+    for one in run:
+        made = one.model_for("twin", twin, np.log(twin["y"]))
+        expected = one.predict(twin, join=twin)
+        found = made(torch.tensor(x)).detach().numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        again = one.model_for("twin", x, np.log(twin["y"]).to_numpy())
+        np.testing.assert_array_equal(again(torch.tensor(x)).detach().numpy(), found)
+    for given, words in (
+        (("s7", x, np.zeros(len(x))), "'s7' took part"),
+        (("twin", x, np.zeros(3)), "rows but 3 targets"),
+        (("twin", x[:0], []), "0 rows"),
+        (("twin", x, ["much"] * len(x)), "no finite number"),
+        (("twin", x, np.full(len(x), np.nan)), "no finite number"),
+        (("twin", x + np.inf, np.zeros(len(x))), "missing or infinite"),
+    ):
+        with pytest.raises(TacitError, match=words):
+            run[0].model_for(*given)
+
+
+def test_a_new_task_names_its_classes():
+    rng = np.random.default_rng(0)
+    x, names = rng.standard_normal((180, 2)), np.repeat(np.arange(15), 12)
+    y = np.array(["red", "green", "blue"])[(x @ rng.standard_normal((2, 3))).argmax(axis=1)]
+    fixed = {"scale": "none", "validation": 0, "test": 0}
+    federation = tacit.data.from_arrays(x, y, names, kind="multiclass", **fixed)
+    few = {"seed": 0, "rounds": 8, "baselines": False, "personalise": "none"}
+    run = tacit.train(federation, tacit.Mixed(), **few)
+    made = run.model_for("new", x[:40], y[:40])(torch.tensor(x)).argmax(dim=1)
+    assert (np.array(federation.labels)[made.numpy()] == y).mean() > 0.85
+    with pytest.raises(TacitError, match="'mauve' is not a class of this run: they are "):
+        run.model_for("new", x[:2], ["red", "mauve"])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +139,7 @@ def test_newcomers_have_outcomes_of_every_kind(table, target, kind):
     made = tacit.mixed(text, table, kind=kind, rounds=8, progress=silent)
     twin = table[table["school"] == "s7"].assign(school="twin")
     expected = made.predict(table[table["school"] == "s7"])
-    np.testing.assert_allclose(made.predict(twin, known=twin), expected, rtol=1e-4)
+    np.testing.assert_allclose(made.predict(twin, join=twin), expected, rtol=1e-4)
     assert abs(made.predict(twin) - expected).max() > 1e-4
 
 
@@ -162,7 +200,7 @@ def test_where_nothing_public_is_a_model_it_is_said():
     shared = tacit.train(fixed, tacit.PMTL(), **few)
     assert np.isfinite(shared.predict(new)).all()
     with pytest.raises(TacitError, match="train by gradient steps"):
-        shared.predict(new, known={"task": ["new"], "x": [1.0], "y": [2.0]})
+        shared.predict(new, join={"task": ["new"], "x": [1.0], "y": [2.0]})
     with pytest.raises(TacitError, match="pass tasks too"):
         shared.predict(np.zeros((2, 1)))
 
@@ -171,7 +209,7 @@ def test_new_tasks_of_a_table_without_a_formula_are_served_too():
     x, y, names = arrays(30, 3, "regression", rows=(8, 12))
     table = pd.DataFrame({"task": names, "y": 1e3 * y + 50, "x": x[:, 0], "z": x[:, 1]})
     federation = tacit.data.from_table(table, task="task", target="y", validation=0, test=0)
-    run = tacit.train(federation, tacit.Mixed(), seed=0, baselines=False)
+    run = tacit.train(federation, tacit.Mixed(), seed=0, baselines=False, personalise="none")
     one = table[table["task"] == names[0]]
     twin = one.assign(task="twin")
-    np.testing.assert_allclose(run.predict(twin, known=twin), run.predict(one), rtol=1e-4)
+    np.testing.assert_allclose(run.predict(twin, join=twin), run.predict(one), rtol=1e-4)

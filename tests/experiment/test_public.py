@@ -64,7 +64,7 @@ def test_the_same_epsilon_buys_more(kind):
     lengths = found.simulation.course.sizes["lengths"], without.simulation.course.sizes["lengths"]
     assert (lengths[0] < lengths[1]) == (kind == "binary")  # nobody is asked for levels either
     loss = [run.measured.overall["loss"] for run in (without, found)]
-    assert loss[1] < 0.8 * loss[0]
+    assert loss[1] < {"regression": 0.8, "binary": 0.9}[kind] * loss[0]
     assert without.public is None
     assert found.public is not None and found.public["rows"] == 300
     assert found.public["fitted"] == ["common units", "where models begin"]

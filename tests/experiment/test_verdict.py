@@ -107,6 +107,17 @@ def test_why_it_did_not_help():
     assert "3.0 % shared" in " ".join(judge(ours, alone, unused, not_private=nor).sentences)
 
 
+def test_it_names_those_who_are_too_few_for_the_noise():
+    ours, alone = paired(-0.05)
+    better = scores(alone.per_task["loss"] - 0.1)
+    said = " ".join(judge(ours, alone, MANY, not_private=better).sentences)
+    assert "12 tasks are too few" in said and "--unit person" in said
+    persons = RunFacts(tasks=12, epsilon=1.0, hidden="person", crowd=300)
+    said = " ".join(judge(ours, alone, persons, not_private=better).sentences)
+    assert "300 persons are too few" in said and "Twice as many persons" in said
+    assert "--unit" not in said
+
+
 def test_training_alone_must_beat_the_own_mean_to_be_what_counts():
     ours, alone = paired(0.05)
     low = scores(alone.per_task["loss"] - 0.2)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from tacit.deploy.example import write_example
 from tacit.engine.simulate import Simulation
 from tacit.engine.store import CHECKPOINT, JOURNAL, LEDGER, TABLE, Store, confirm_ledger
 from tacit.experiment import toml as config
+from tacit.experiment.models import BLEND
 from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import simulation_of
 from tacit.local import flat
@@ -37,9 +39,15 @@ from tests.fuzz.mutate import Mutator, in_tensors, in_zip, mutated
 
 TASKS = 4
 EXPERIMENT = Path(__file__).parents[2] / "docs" / "experiment.toml"
-CSV = "site,sex,age,outcome\n" + "".join(
-    f"site-{k % TASKS},{'fm'[k % 2]},{20 + k},{k % 3 == 0:d}\n" for k in range(24)
-)
+
+
+def _table(rows: int) -> str:
+    return "site,sex,age,outcome\n" + "".join(
+        f"site-{k % TASKS},{'fm'[k % 2]},{20 + k},{k % 3 == 0:d}\n" for k in range(rows)
+    )
+
+
+CSV = _table(24)
 
 
 @dataclass(frozen=True)
@@ -235,18 +243,18 @@ def events(folder: Path) -> Parser:
 
 
 def models(folder: Path) -> Parser:
-    table = folder / "table.csv"
-    table.write_text(CSV)
-    run = tacit.train(
-        from_table(table, task="site", target="outcome"), PMTL(local_steps=1), rounds=1, seed=0,
-        baselines=False, personalise="none",
-    )  # fmt: skip
-    run.save(folder / "run")
-    rows = {"sex": ["f", "m"], "age": [30.0, 40.0]}
-    shutil.rmtree(folder / "run" / CHECKPOINT, ignore_errors=True)
-    place = folder / "run" / "models"
-    paths = sorted(place.iterdir())
+    """Of a run that keeps a method's models, and of one whose tasks combine them with trees."""
+    table, rows, paths = folder / "table.csv", {"sex": ["f", "m"], "age": [30.0, 40.0]}, []
+    settings: Any = {"rounds": 3, "seed": 0, "baselines": False}
+    for method, last, many in ((PMTL(local_steps=1), "none", 24), ("mixed", "best", 40 * TASKS)):
+        table.write_text(_table(many))
+        federation = from_table(table, task="site", target="outcome")
+        run = tacit.train(federation, method, personalise=last, **settings)
+        run.save(folder / last)
+        shutil.rmtree(folder / last / CHECKPOINT, ignore_errors=True)
+        paths += sorted((folder / last / "models").iterdir())
     whole = {path: path.read_bytes() for path in paths}
+    assert any(path.name == BLEND and b"on_shared" in whole[path] for path in paths)
 
     def read(content: bytes) -> None:
         path = paths[content[0]]
@@ -255,7 +263,7 @@ def models(folder: Path) -> Parser:
         path.write_bytes(content[1:])
         with warnings.catch_warnings():  # a column by another name is said, and counts as missing
             warnings.filterwarnings("ignore", message=".*counts? as missing", category=UserWarning)
-            SavedModels.load(place).predict(rows, ["site-0", "site-1"])
+            SavedModels.load(path.parent).predict(rows, ["site-0", "site-1"])
 
     samples = tuple(bytes([k]) + whole[path] for k, path in enumerate(paths))
     tensors = {k: in_tensors for k, path in enumerate(paths) if path.suffix == ".safetensors"}

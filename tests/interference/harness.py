@@ -46,6 +46,7 @@ def table(kind: str, tasks: int = 21, shape: tuple[int, ...] = (5,), seed: int =
         "binary": (score > 0).astype(float),
         "count": np.round(np.exp(score / 2)),
         "multiclass": np.digitize(score, [-1.0, 1.0]),
+        "survival": np.column_stack([np.exp(score), score > 0]),
     }[kind]
     return x, y, names
 

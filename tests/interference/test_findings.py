@@ -181,3 +181,18 @@ def test_a_task_that_cannot_be_trained_fails_alone(method):
     assert error < 0.5 * np.var(y[own])
     rest = made.predict(x[~own], tasks[~own])
     assert np.mean((rest - y[~own]) ** 2) < 0.6 * np.var(y[~own])
+
+
+@pytest.mark.parametrize(("method", "unit"), [("mixed", "person"), ("cluster-priors", "task")])
+def test_rows_that_no_system_has_a_solution_for_end_nobody_elses_run(method, unit):
+    """One task's wild rows stopped the run of all, with an error of linear algebra."""
+    rng = np.random.default_rng(0)
+    x, score = rng.normal(size=(120, 3)), rng.normal(size=120)
+    y, persons = np.round(np.exp((x[:, 0] + score) / 2)), np.arange(120) // 2
+    x[0], x[1], x[8], x[9] = 1e-310, 0.0, 1e12, -1e12
+    who = {"persons": persons, "validation": 0.0, "test": 0.0} if unit == "person" else {}
+    federation = data.from_arrays(x, y, persons % 4, kind="count", scale="none", **who)
+    crowd = {"unit": unit, "persons": 60} if unit == "person" else {}
+    private, plain = tacit.Privacy(noise=1.0, **crowd), {"personalise": "none", "baselines": False}
+    run = tacit.train(federation, method, privacy=private, seed=0, **plain)
+    assert bool(run.models(torch.arange(4))[0].isfinite().all())

@@ -123,7 +123,7 @@ IN_FULL = [(n, None) for n, kind in METHODS.items() if issubclass(kind, TrainedM
 )
 def test_every_method(name, batch):
     kind = "multiclass" if name == "fedrep" else "binary"
-    model = "mlp" if name == "fedrep" else "linear"
+    model = "mlp" if name == "fedrep" else METHODS[name].usual_model
     # On the billboard of `naive` every task has a row, in the order of the file.
     for change in QUICK[:1] if name == "naive" else QUICK:
         pair = both(change, kind)
@@ -135,7 +135,13 @@ def test_every_method(name, batch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "kind"), [("mixed", "count"), ("mixed", "multiclass"), ("prior", "count")]
+    ("name", "kind"),
+    [
+        ("mixed", "count"),
+        ("mixed", "multiclass"),
+        ("mixed", "survival"),
+        ("prior", "count"),
+    ],
 )
 def test_linear_methods_with_other_outcomes(name, kind):
     for change in (*QUICK, "wild values"):

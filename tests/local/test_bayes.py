@@ -9,8 +9,9 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch.func import vmap
 
+from tacit.families import FAMILIES
 from tacit.local.batches import Batches
-from tacit.local.bayes import average, bell, design, grid, posterior
+from tacit.local.bayes import average, bell, design, grid, posterior, solve_each
 
 STRENGTHS = torch.tensor([-1.0, 0.0, 1.5], dtype=torch.float64)
 
@@ -168,3 +169,36 @@ def test_likely_weights_count_more():
     assert float(average(weights, torch.tensor([0.0, 30.0]).double())) == pytest.approx(1.0)
     assert float(bell(5).exp().sum()) == pytest.approx(1.0)
     assert torch.allclose(grid(1.0, 0.5, 5).double(), torch.tensor([0, 0.5, 1, 1.5, 2]).double())
+
+
+def test_of_a_prior_only_its_covariance_matters():
+    """A root of more columns than there are coefficients is made shorter first."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 4, dtype=torch.float64, generator=drawn)
+    rows = x, (x[:, 0] > 0).double(), torch.ones(30, dtype=torch.float64)
+    wide = torch.randn(2, 4, 11, dtype=torch.float64, generator=drawn)
+    narrow = torch.linalg.cholesky(wide @ wide.mT)
+    mean = torch.randn(4, dtype=torch.float64, generator=drawn)
+    for found, expected in zip(
+        *(solve_each("binary", rows, mean, r) for r in (wide, narrow)), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+def test_curvature_of_several_scores_is_that_of_their_family():
+    """What several classes are found by is one product; the family's own weight says the same."""
+    x, y = torch.randn(40, 3).double(), torch.arange(40) % 3
+    counts, strength = (torch.arange(40) < 33).double(), torch.tensor([1.0]).double()
+    given = x, y.double() * counts, counts
+    weights, evidence = posterior("multiclass", given, torch.zeros(9).double(), None, strength)
+    family, ratio = FAMILIES["multiclass"], 10.0 / ((counts @ (x * x)).sum() / counts.sum())
+    scores = x @ weights.reshape(3, 3).T
+    weight = family.weight(scores) * counts.reshape(-1, 1, 1)
+    curve = torch.einsum("noq,ni,nj->oiqj", weight, x, x).reshape(9, 9) + torch.eye(9) / ratio
+    coded = family.coded(y, 3)
+    height = family.likelihood(scores, coded, counts) - (weights**2).sum() / (2 * ratio)
+    exact = height - 0.5 * torch.logdet(curve) - 4.5 * torch.log(ratio)
+    slope = ((coded - family.mean(scores)) * counts.unsqueeze(1)).T @ x - weights.reshape(
+        3, 3
+    ) / ratio
+    assert torch.allclose(evidence[0], exact) and slope.abs().max() < 1e-6

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from tacit.local.choose import RESAMPLES, _poisson, choose
+from tacit.local.choose import NEGLIGIBLE, RESAMPLES, _poisson, choose, likely
 from tacit.randomness import scramble
 
 
@@ -74,3 +76,30 @@ def test_few_rows_keep_the_safe_candidate():
     offsets, tasks = torch.tensor([0, 1, 4]), torch.arange(2)
     assert choose(losses, offsets, only(2, 2, 0), tasks + 7000).tolist() == [0, 1]
     assert choose(losses, offsets, only(2, 2, 0), tasks + 7000, least_rows=4).tolist() == [0, 0]
+
+
+def test_weights_are_what_candidates_foresaw():
+    """Of log losses the posterior; of squared errors that of a bell, in whatever unit."""
+    offsets = torch.tensor([0, 2, 5])
+    losses = torch.tensor([[0.5, 0.3, 1.0, 1.0, 1.0], [0.2, 0.1, 3.0, 3.0, 3.0]])
+    found = likely(losses, offsets, squared=False)
+    chances = torch.tensor([[0.8, 3.0], [0.3, 9.0]]).double().neg().exp()
+    expected = chances / chances.sum(0)
+    assert torch.allclose(found[:, 0], expected[:, 0], atol=NEGLIGIBLE)
+    assert (
+        found[1, 1] == 0 and expected[1, 1] < NEGLIGIBLE / 2
+    )  # hopeless ones are not trained again
+    one, other = (likely(unit * losses, offsets, squared=True) for unit in (1.0, 1e3))
+    assert torch.allclose(one, other)
+    odds = math.exp(-(0.8 - 0.3) / (2 * 0.15))
+    assert abs(float(one[0, 0]) - odds / (1 + odds)) < NEGLIGIBLE
+
+
+def test_what_diverged_has_no_weight_and_luck_is_shared():
+    offsets, _ = federation(400, 6)
+    losses = torch.rand(20, 2400, generator=torch.Generator().manual_seed(0))
+    losses[3], losses[4] = torch.nan, torch.inf
+    weights = likely(losses, offsets, squared=False)
+    assert not weights[3:5].any() and torch.allclose(weights.sum(0), torch.ones(400).double())
+    assert float(weights.max(dim=0).values.median()) < 0.4
+    assert likely(losses[:, :0], torch.zeros(2, dtype=torch.int64), squared=True).isfinite().all()

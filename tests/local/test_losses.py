@@ -127,6 +127,10 @@ def test_a_batch_is_the_weighted_sum_of_its_rows(kind):
             torch.randn(4, 4, 2, 2, generator=generator),
             torch.randint(-1, 2, (4, 2, 2, 2), generator=generator),
         ),
+        "survival": (
+            torch.randn(4, 2, generator=generator),
+            torch.tensor([[1.0, -0.5], [-0.1, torch.nan], [1.0, 1.0], [0.3, torch.nan]]),
+        ),
     }[kind]
     weight = torch.tensor([0.5, 0.25, 0.25, 0.0])
     each = [

@@ -46,7 +46,7 @@ def test_how_many_cores_there_are_changes_no_bit_of_a_run(monkeypatch):
     y = x[:, 0] + rng.normal(size=90)[site] + rng.normal(size=len(site))
     federation = tacit.data.from_arrays(x, y, site, kind="regression", min_rows=3)
     monkeypatch.setattr("tacit.local.chunks.CPU_CHUNK_BYTES", 1 << 16)  # several chunks
-    monkeypatch.setattr("tacit.engine.tasks.CHUNK_COSTS", 0)
+    monkeypatch.setattr("tacit.engine.tasks.CHUNK_COSTS", {"cpu": 0})
     given = {"privacy": tacit.Privacy(epsilon=2.0), "seed": 0, "personalise": "none"}
     before, found = torch.get_num_threads(), []
     for cores in (1, 3):
@@ -55,7 +55,7 @@ def test_how_many_cores_there_are_changes_no_bit_of_a_run(monkeypatch):
             run = tacit.train(federation, "mixed", baselines=False, **given)
         finally:
             torch.set_num_threads(before)
-        assert run.simulation.tasks._abreast == cores
+        assert run.simulation.tasks.abreast == cores
         everyone = torch.arange(len(federation))
         found.append((run.simulation.board["beta"], run.simulation.personal(everyone)[0]))
     for one, three in zip(*found, strict=True):

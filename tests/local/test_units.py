@@ -59,18 +59,18 @@ def test_centre_and_spread_are_about_right(name, noise):
     assert 0.3 < float(board["spread"][0]) / total < 5.0
 
 
-@pytest.mark.parametrize("shift", [1e4, -1e4, 2e4])
-def test_the_same_noise_nearly_always_ends_in_the_same_units_wherever_zero_is(shift):
-    """Years since 1900, or degrees above freezing: only the longest circles turn."""
+@pytest.mark.parametrize(("factor", "shift"), [(1, 1e4), (1, -1e4), (7, 0), (0.3, 2e4)])
+def test_units_go_along_with_those_that_a_table_came_in(factor, shift):
+    """Dollars or cents, years since 1900, or degrees above freezing: with the same noise, units are
+    about the same in parts of themselves."""
     own = np.stack([column(6.7, 0.4, 0.15), column(40.0, 8.0, 3.0, seed=1)], axis=1)
-    moved = own + np.array([shift, 0.0])
+    moved = own * factor + np.array([shift, 0.0])
     pairs = [(chosen(own, 8.0, seed), chosen(moved, 8.0, seed)) for seed in range(20)]
-    same = [
-        torch.equal(one["spread"], other["spread"])
-        and torch.allclose(one["centre"] + shift, other["centre"], atol=1e-6)
-        for one, other in pairs
-    ]
-    assert sum(same) >= 15
+    wide = torch.stack([other["spread"] / (factor * one["spread"]) for one, other in pairs]).log()
+    far = [(other["centre"] - shift) / factor - one["centre"] for one, other in pairs]
+    away = torch.stack(far) / torch.stack([one["spread"] for one, _ in pairs])
+    assert float(wide.abs().median()) < 0.15 and float(wide.square().mean().sqrt()) < 0.25
+    assert float(away.abs().median()) < 0.15 and float(away.square().mean().sqrt()) < 0.25
 
 
 @pytest.mark.parametrize("power", [-6, -3, 3, 6])

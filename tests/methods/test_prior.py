@@ -12,12 +12,16 @@ from scipy import optimize
 import tacit
 from tacit import Privacy, SharedPrior, TacitError
 from tacit.methods.base import Board
-from tacit.methods.prior import _near, _roots, _sparse
+from tacit.methods.prior import _near, _sparse, roots_of
+
+PLAIN: dict = {"seed": 0, "baselines": False, "personalise": "none"}
+"""The method by itself: its last step has tests of its own."""
 
 
 def score(federation, method, *, alone: bool = False, model="linear-no-intercept", **more):
     """Pooled nMSE (log loss for classes), and that of every task by itself."""
-    run = tacit.train(federation, method, model=model, baselines=True, **({"seed": 0} | more))
+    settings = PLAIN | {"baselines": True} | more
+    run = tacit.train(federation, method, model=model, **settings)
     name = "nmse_pooled" if federation.kind == "regression" else "loss"
     scores = run.metrics
     return scores["overall"][name], scores["baselines"]["local"]["overall"][name]
@@ -67,7 +71,7 @@ def test_tasks_around_a_common_mean_profit_from_it(kind, mean):
 
 def test_who_never_took_part_gets_the_mean():
     federation = tacit.data.load("personal-shift", spread=0.1, seed=2)
-    run = tacit.train(federation, SharedPrior(mean=1.0), seed=0, rounds=8, baselines=False)
+    run = tacit.train(federation, SharedPrior(mean=1.0), rounds=8, **PLAIN)
     known = run.simulation.newcomer(torch.arange(3))[0]
     assert torch.equal(known[0], run.simulation.board["mean"])
     personal = run.models(torch.arange(100))[0]
@@ -89,7 +93,7 @@ def test_the_release_is_booked_with_its_own_sensitivity():
     federation = tacit.data.load("low-rank", seed=5, tasks=40)
     run = tacit.train(
         federation, SharedPrior(mean=0.0), privacy=Privacy(epsilon=1.0, neighbours="replace"),
-        seed=0, baselines=False,
+        **PLAIN,
     )  # fmt: skip
     (entry,) = run.simulation.channel.ledger.entries
     assert entry["replaced"] == pytest.approx(math.sqrt(4 * 0.1 + 2 * 0.9))
@@ -99,9 +103,9 @@ def test_the_release_is_booked_with_its_own_sensitivity():
 
 def test_a_finished_run_that_is_resumed_ends_with_the_same_models(tmp_path):
     federation = tacit.data.load("low-rank", seed=5, tasks=30)
-    settings = {"privacy": Privacy(epsilon=3.0), "seed": 0, "rounds": 3, "out": tmp_path / "run"}
-    first = tacit.train(federation, SharedPrior(), baselines=False, **settings)
-    again = tacit.train(federation, SharedPrior(), baselines=False, resume=True, **settings)
+    settings = PLAIN | {"privacy": Privacy(epsilon=3.0), "rounds": 3, "out": tmp_path / "run"}
+    first = tacit.train(federation, SharedPrior(), **settings)
+    again = tacit.train(federation, SharedPrior(), resume=True, **settings)
     everyone = torch.arange(30)
     assert torch.equal(first.models(everyone)[0], again.models(everyone)[0])
 
@@ -109,17 +113,17 @@ def test_a_finished_run_that_is_resumed_ends_with_the_same_models(tmp_path):
 def test_usual_rounds_are_few():
     assert [SharedPrior(mean=m).usual_rounds for m in (0.0, 0.5, 1.0)] == [1, 3, 5]
     federation = tacit.data.load("low-rank", seed=5, tasks=30)
-    run = tacit.train(federation, SharedPrior(), seed=0, baselines=False)
+    run = tacit.train(federation, SharedPrior(), **PLAIN)
     assert run.simulation.board.round == 3
 
 
 def test_only_linear_models_with_one_output(make_federation):
     with pytest.raises(
-        TacitError, match="linear models of a target of kind regression, count, binary:"
+        TacitError, match="linear models of a target of kind regression, count, binary, survival:"
     ):
         tacit.train(make_federation(), SharedPrior(), model="mlp", seed=0)
     with pytest.raises(
-        TacitError, match="linear models of a target of kind regression, count, binary:"
+        TacitError, match="linear models of a target of kind regression, count, binary, survival:"
     ):
         tacit.train(make_federation(kind="multiclass"), SharedPrior(), seed=0)
     with pytest.raises(TacitError, match="nothing to fine-tune"):
@@ -133,7 +137,7 @@ def test_candidates_are_covariances_of_one_size():
     draw = torch.randn(8, 8, generator=rng)
     for moment in (draw @ draw.T, draw + draw.T, torch.zeros(8, 8), -torch.eye(8)):
         for spread in (0.0, 0.5, 100.0):
-            roots = _roots(moment, torch.tensor(spread)).double()
+            roots = roots_of(moment, torch.tensor(spread)).double()
             assert roots.isfinite().all()
             sizes = torch.einsum("kij,kij->k", roots, roots)
             assert sizes.numpy() == pytest.approx(8, rel=1e-5)

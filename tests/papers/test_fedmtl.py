@@ -12,8 +12,9 @@ import torch
 
 from papers import EXPERIMENTS, reproduce
 from papers.__main__ import main
+from papers.common.cells import CellFile
 from papers.common.request import PageRequest
-from papers.fedmtl import contenders, curves, groups, plots, remarks, sets, table3
+from papers.fedmtl import contenders, curves, groups, plots, remarks, sets, shares, table3
 from papers.fedmtl.contenders import CONTENDERS
 from papers.fedmtl.context import FedMTLContext
 from papers.fedmtl.evidence import guard_jobs
@@ -25,6 +26,7 @@ from papers.fedmtl.sets import CHOOSING, FULL, grouped, plan_of
 from tacit.data.deal import Dealing
 from tacit.errors import TacitError
 from tacit.models import linear
+from tacit.secure.net.local import LocalServers
 
 FEW = ("fedmtl-ours", "fedmtl", "fedavg", "fedavg-position", "local")
 
@@ -101,6 +103,46 @@ def fill(
             job = made.chooser.job(key, name, seed, distribution)
             assert job is not None
             put(made, job, score + 0.01 * seed)
+
+
+# --- time on shares ---
+
+
+def test_the_page_of_times_comes_from_the_file(tmp_path):
+    kept = CellFile(tmp_path / shares.FILE, shares.ShareTime)
+    for setting in shares._panels(False)["clients"]:
+        about = (setting.trust, setting.servers, setting.clients, setting.heads, setting.columns)
+        for repeat, seconds in enumerate((2.0, 3.0, 8.0)):
+            kept.add(shares.ShareTime(*about, repeat, setting.servers * seconds, 0.5, "a machine"))
+    page = reproduce("fedmtl/figure9", None, tmp_path, pages=True, say=quiet)
+    text = page.read_text(encoding="utf-8")
+    assert "| P = 3 | drawn | 18.0 (12.0 to 48.0) |" in text
+    assert "N = 40, K = 8 took 9.0 seconds" in text
+    # Twenty clients with eight heads are in both panels; other numbers of heads were not run.
+    assert "| P = 2 | drawn | not run | not run | 12.0 (8.0 to 32.0) |" in text
+    rows = read(tmp_path / "figure9.csv")
+    assert len(rows) == 16 and {row["repeats"] for row in rows} == {"3"}
+    assert (tmp_path / "figure9.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_both_curators_are_asked_the_same(monkeypatch):
+    """What is timed on shares is what is timed in the clear."""
+    monkeypatch.setattr(shares, "LAYER", 30)
+    setting = shares.ShareSetting("replicated", 3, 6, 3, 200)
+    secrets = shares.made_up(setting)
+    plain = shares.answered(shares.uploaded(secrets, setting))[:, 0]
+    with LocalServers(3, tuple(secrets)) as running:
+        outcome = running.remote.run(shares.job_of(setting, tuple(secrets)), secrets)
+    for wanted, name in zip(plain, secrets, strict=True):
+        answer = outcome.answers[name]
+        held = sorted(secrets[name].layers)
+        np.testing.assert_allclose(answer.rows, wanted[:200], atol=1e-4)
+        layers = wanted[200:].reshape(3, 30)
+        np.testing.assert_allclose(answer.layers[held], layers[held], atol=1e-4)
+    times = shares.measure(setting, [0, 1], "a machine")
+    assert [line.repeat for line in times] == [0, 1]
+    assert all(line.ratio > 0 and line.setting == setting for line in times)
 
 
 # --- heads by position, and given to groups ---
@@ -339,7 +381,7 @@ def test_plans_are_the_papers(tmp_path):
 @pytest.mark.parametrize(
     "name, options, text",
     [
-        ("fedmtl/figure9", {}, "there is no 'fedmtl/figure9'"),
+        ("fedmtl/figure10", {}, "there is no 'fedmtl/figure10'"),
         ("fedmtl/table3", {"seeds": 0}, "seeds=0"),
         ("fedmtl/table3", {"sets": ["celeba"]}, "does not use 'celeba': choose of lfwa, facea"),
         ("fedmtl/table3", {}, "pass --data DIR"),

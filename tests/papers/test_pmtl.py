@@ -15,7 +15,7 @@ import pytest
 from papers import reproduce
 from papers.common.noise import NoiseTable
 from papers.common.tasks import first_tasks
-from papers.pmtl import curves, experiments, published, sets
+from papers.pmtl import curves, experiments, noises, published, sets
 from papers.pmtl.means import Mean
 from papers.pmtl.run import EXPERIMENTS
 from papers.pmtl.settings import PLANS, REDUCED
@@ -91,6 +91,9 @@ SHORT = ("pmtl/figure1", "pmtl/figure7", "pmtl/settings")
 )
 def test_end_to_end(place, name):
     out, said = place / "out", []
+    faces = name == "pmtl/figure5"
+    if faces:
+        (place / "data" / "celeba").mkdir()
     grid = experiments.GRIDS.get(name)
     slow = name == "pmtl/settings" or (grid is not None and grid.modes != ("none",))
     only, seeds = (["femnist"], 1) if slow else (None, 2)  # personal models take their time
@@ -107,10 +110,38 @@ def test_end_to_end(place, name):
             sd = f" ± {float(row['sd']):.3f}" if seeds > 1 else ""
             assert f"| {float(row['mean']):.3f}{sd} |" in text
             assert row["seeds"] == str(seeds)
-    assert "stand-in" in text and "not covered by" in text and "not private" in text
+    assert ("stand-in" in text) != faces
+    assert "not covered by" in text and "not private" in text
     assert f"({stem}.md)" in (out / "README.md").read_text(encoding="utf-8")
     if grid is not None and "celeba" in grid.sets and not slow:
         assert any("celeba is left out" in line for line in said)
+
+
+def test_noise_of_a_mean_and_its_epsilon():
+    plan = dataclasses.replace(PLANS["femnist", "full"], rounds=1000)
+    assert noises.multiplier(plan, 205, 0.2, 0.02) == pytest.approx(10)  # σ q / γ
+    assert noises.multiplier(plan, 50, 0.5, 0.1) == pytest.approx(10)  # no more than all tasks
+
+
+@pytest.mark.slow
+def test_every_clip_and_noise_has_a_curve_that_is_not_run_again(place, monkeypatch):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "seeds": 2}
+    page = reproduce("pmtl/figure4", say=lambda _: None, **run)
+    rows = _read(place / "out" / "figure4.csv")
+    last = [row for row in rows if row["round"] == "2"]
+    assert len(last) == 10 and len(rows) == 20
+    free = [row for row in last if row["sigma"] == "0.0"]
+    assert [row["epsilon"] for row in free] == ["inf"]
+    text = page.read_text(encoding="utf-8")
+    for row in last:
+        assert f"{float(row['accuracy']):.3f} ± {float(row['sd']):.3f}" in text
+
+    def never(*given, **more):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("papers.pmtl.grid.simulation_of", never)
+    assert reproduce("pmtl/figure4", say=lambda _: None, **run).read_text(encoding="utf-8")
+    assert _read(place / "out" / "figure4.csv") == rows
 
 
 def test_tables_have_one_line_for_each_mean(place, monkeypatch):

@@ -293,6 +293,17 @@ def test_the_accountant_leaves_the_level_of_others_messages_alone():
     assert logger.level == logging.INFO
 
 
+def test_growth_is_finite_where_delta_covers_the_first_releases():
+    """With much noise one release costs nothing at this δ, and many do."""
+    release = Release(Poisson(0.5), 50.0)
+    assert spent({release: 1}, 5e-3, "add-remove").epsilon == 0
+    curve = growth([release] * 60, 5e-3, "add-remove")
+    last = spent({release: 60}, 5e-3, "add-remove").epsilon
+    assert curve[0] == 0 < curve[1] <= curve[-1] < 1
+    assert curve[-1] == pytest.approx(last)
+    assert growth([release], 5e-3, "add-remove") == [0, 0]
+
+
 def test_growth_for_display_is_close_and_ends_exact():
     release = Release(Poisson(0.5), 10.0)
     curve = growth([release] * 300, 1e-3, "add-remove")

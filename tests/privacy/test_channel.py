@@ -122,7 +122,8 @@ def test_no_more_numbers_than_stated_are_made_at_a_time_and_the_sum_is_the_same(
     bounded = Bounded.of(rows, 1.0, None)
     grid = Grid(64, 30)
     whole, seen, steps = bounded.summed(place, tasks, grid), [], bounds._steps
-    monkeypatch.setattr(bounds, "AT_ONCE", 10)
+    monkeypatch.setattr(bounds, "AT_ONCE", {"cpu": 10})
+    monkeypatch.setattr(bounds, "ABREAST", 2)
     monkeypatch.setattr(
         bounds, "_steps", lambda values, grid: (seen.append(values.numel()), steps(values, grid))[1]
     )
@@ -282,3 +283,15 @@ def test_a_seeded_run_may_repeat_paid_rounds_when_its_budget_is_used_up():
 def test_without_a_release_there_is_no_noise():
     channel = Channel(Everyone(), 10, Randomness.of(0))
     assert channel.noise_at(0) == 0.0
+
+
+@pytest.mark.parametrize("clip", [1e-310, 5e-324])
+def test_a_clip_below_all_numbers_moves_nobody_further(clip):
+    """A coordinator may ask for any smaller clip where it adapts. Nothing times infinity was no
+    number, and as an integer the largest that there is: whoever had nothing to say was seen."""
+    nothing, something = torch.zeros(1, 3), torch.full((1, 3), 1e-20)
+    for sent in (nothing, something):
+        bounded, grid = Bounded.of(sent, clip, None), Grid.of(4, 1, 1.0)
+        vector = bounded.summed(Place(), None, grid).double() / grid.steps
+        assert float(torch.linalg.vector_norm(vector)) <= 1.0
+        assert bool(bounded.vectors(Place(), None).isfinite().all()) and bounded.dropped == 0

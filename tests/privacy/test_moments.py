@@ -13,8 +13,10 @@ from scipy import optimize, stats
 
 from tacit.errors import TacitError
 from tacit.privacy import Everyone, Ledger, Poisson, Release, noise_for, spent
+from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.channel import Channel
 from tacit.privacy.covariance import unflatten
+from tacit.privacy.grid import Grid
 from tacit.privacy.moments import Moments
 from tacit.randomness import Randomness
 
@@ -145,3 +147,17 @@ def test_weights_of_rounds_are_booked_and_together_cost_the_budget():
 def test_shares_that_would_break_the_bound_are_refused(shares):
     with pytest.raises(TacitError, match="add up to 1"):
         Moments(*shares)
+
+
+@pytest.mark.parametrize("moments", SHARES)
+def test_who_is_at_several_tasks_moves_all_their_sums_together_by_one(moments):
+    """The extra number was sent whole at each of them, so that it moved the sum as often."""
+    places, rows = 4, torch.full((4, 5), 100.0)
+    bounded = Bounded.of(rows, 2.0, moments).over(places)
+    total = bounded.vectors(Place(moments), None).sum(dim=0)
+    once = Bounded.of(rows[:1], 2.0, moments).vectors(Place(moments), None)[0]
+    assert float(torch.linalg.vector_norm(total)) <= 1
+    assert torch.allclose(total, once)  # and is read as what one task would have sent
+    grid = Grid.of(4, 1, 1.0)
+    summed = bounded.summed(Place(moments), None, grid).double() / grid.steps
+    assert torch.allclose(summed, once, atol=1e-8)

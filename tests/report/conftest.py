@@ -77,7 +77,7 @@ ENDED = (
 
 
 def fake_models(names: list[str]) -> dict[str, Any]:
-    made = Personalised("best", [ENDED[k % len(ENDED)] for k in range(len(names))])
+    made = Personalised("best", [{ENDED[k % len(ENDED)]: 1.0} for k in range(len(names))])
     return json.loads(json.dumps(made.to_json(names)))
 
 

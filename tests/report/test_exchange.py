@@ -237,7 +237,7 @@ def test_accuracy_by_head_in_numbers(exchanged):
         ["b", "first", "89.0 %", "89.0 %", "89.0 %"],
         ["c", "second", "70.0 %", "60.0 %", "50.0 %"],
     ]
-    assert "first · 4 tasks" in text and "Not covered by the guarantee" in text
+    assert "first · 4 tasks" in text and "not covered by the guarantee" in text
     without = exchanged()
     without["metrics"]["baselines"] = {}
     alone = page(without).split("Accuracy by head")[1].split("<h2>")[0]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from tacit.errors import TacitError
-from tacit.report import write_html
-from tacit.report.html import page
+from tacit.report import plots, write_html
+from tacit.report.html import page, summary
+from tacit.report.scores import Comparison, Score
 from tacit.report.tables import run_table
 
 
@@ -115,8 +120,12 @@ def test_every_block_of_scores_is_labelled(make):
     text = page(result)
     blocks = text.split("<h2>")[2:]  # the first is the guarantee
     assert len(blocks) == 7
+    mark = '<span class="tag">not covered by the &lt;guarantee&gt;</span></h2>'
     for block in blocks[:-1]:  # the last holds settings, no scores
-        assert "<b>Not covered by the &lt;guarantee&gt;</b>: computed from private data" in block
+        assert mark in block
+    # What the mark means is said once, before the first of them.
+    note = "<b>Not covered by the &lt;guarantee&gt;</b>: computed from private data"
+    assert text.count(note) == 1 and text.index(note) < text.index(mark)
 
 
 @pytest.mark.parametrize("colour", ["green", "grey", "red"])
@@ -126,9 +135,8 @@ def test_the_verdict_stands_first_in_its_colour(make, colour):
     result = make() | {"verdict": {"colour": colour, "sentences": said, "label": label}}
     text = page(result)
     box = text.split(f'<div class="told {colour}"')[1].split("</div>")[0]
-    assert '<b class="says">Something went wrong</b>' in box
+    assert '<b class="says">Something went wrong <span class="tag">not covered by' in box
     assert "&lt;b&gt;this&lt;/b&gt;. Then that: this too." in box
-    assert "Not covered by the guarantee: computed from private data" in box
     assert text.index("Something went wrong") < text.index('aria-label="Guarantee"')
     shown = run_table(result).columns[0]._cells[0]
     assert shown.plain == " ".join(said)
@@ -233,7 +241,7 @@ def test_a_result_from_before_kinds_were_kept_still_opens(make):
 
 @pytest.mark.parametrize("baselines", [True, False])
 def test_each_task_says_what_it_ended_with(rendered, baselines):
-    listed = rendered(tasks=10, baselines=baselines).split("<h2>All tasks</h2>")[1]
+    listed = rendered(tasks=10, baselines=baselines).split("<h2>All tasks ")[1]
     assert "ended with" in listed
     line = re.search(r"<tr><td>school-2</td>.*?</tr>", listed)
     assert line is not None and "billboard, fine-tuned, mean 0.1" in line.group()
@@ -274,7 +282,7 @@ def test_few_and_many_tasks(rendered, tasks):
     assert ("Darker cells hold more tasks" in text) == (tasks == 3000)
     assert len(text) < 400_000
     if tasks == 3000:
-        listed = text.split("<h2>All tasks</h2>")[1].split("<h2>")[0]
+        listed = text.split("<h2>All tasks ")[1].split("<h2>")[0]
         assert listed.count("<tr>") == 501
         assert "The first 500 of 3" in listed
 
@@ -311,3 +319,101 @@ def test_exact_counts_are_labelled_in_the_text(make):
     total = sum(result["federation"]["rows"].values())
     subtitle = re.search(r'<p class="sub">(.*?)</p>', shown)
     assert subtitle is not None and "row" not in subtitle[1] and str(total) not in subtitle[1]
+
+
+def test_the_curve_says_that_it_is_before_the_last_step(make, rendered):
+    assert ", before the last step that each task takes" in rendered()
+    result = make()
+    result["metrics"]["personal_models"] = {"mode": "none", "counts": {}, "per_task": {}}
+    assert "before the last step" not in page(result)
+    result["metrics"]["combined"] = {"shared": 0.5}  # tasks that combine end with others too
+    assert "before the last step" in page(result)
+
+
+def compared(gain):
+    gain = np.array(gain, dtype=float)
+    names, rows = tuple(f"s{k}" for k in range(len(gain))), np.ones(len(gain), dtype=int)
+    return Comparison(names, rows, np.ones(len(gain)), 1 - gain, gain, 0)
+
+
+def test_gains_of_zero_are_grey_and_far_ones_marked_where_they_would_be():
+    kind = Score("mse", "mean squared error", False)
+    near = np.linspace(-1, 1, 40)
+    fig = plots.gains(compared([*near[near != 0], *[0.0] * 9, 50.0, 60.0, -70.0]), kind)
+    ax = fig.axes[0]
+    drawn = {to_hex(bar.get_facecolor()): 0.0 for bar in ax.patches}
+    for bar in ax.patches:
+        drawn[to_hex(bar.get_facecolor())] += bar.get_height()
+    assert drawn == {plots.GAIN: 20, plots.LOSS: 20, plots.MUTED: 9}  # none of the far ones
+    said = {text.get_text() for text in ax.texts}
+    assert {"9 no different", "2 tasks further ▸", "◂ 1 task further"} <= said
+    few = plots.gains(compared([0.5, 0.0, -0.5]), kind).axes[0]
+    assert [to_hex(line.get_color()) for line in few.lines if line.get_marker() == "o"] == [
+        plots.MUTED
+    ]
+
+
+def test_what_diverged_stands_in_a_red_box(make):
+    result = make()
+    assert 'class="told red"' not in page(result)
+    result["stopped"] = "validation loss did not improve for 3 evaluations"
+    assert 'class="told red"' not in page(result) and "Stopped early:</b>" in page(result)
+    result["metrics"] |= {"diverged": ["<b>x</b>"], "dropped_contributions": 2}
+    result["stopped"] = "the billboard diverged in round 3"
+    box = page(result).split('<div class="told red"')[1].split("</div>")[0]
+    assert "The training of 1 task (&lt;b&gt;x&lt;/b&gt;) diverged" in box
+    assert "2 contributions were no finite numbers" in box and "in round 3" in box
+
+
+def test_settings_stand_once_and_without_folders(make):
+    result = make()
+    result["config"] |= {
+        "tasks": 65,
+        "privacy": {"epsilon": 2.0, "delta": None, "unit": "task"},
+        "data": {"name": "exam", "file": "/home/me/secret/exam.csv", "task": "school"},
+    }
+    shown = page(result).split("Settings and timing")[1]
+    assert "/home/me" not in shown and "exam.csv" in shown
+    terms = re.findall(r"<dt>(.*?)</dt>", shown)
+    assert len(terms) == len(set(terms))
+    assert "delta" not in terms and "privacy" not in terms and "unit" in terms
+
+
+def test_a_heading_is_printed_with_its_figure_and_small_screens_have_their_own(rendered):
+    text = rendered()
+    for name in ("curve", "tasks"):
+        before = text.split(f'id="{name}-')[0]
+        assert before.count('<div class="together">') > 0
+        assert before.rindex("<h2>") > before.rindex('<div class="together">')
+    assert text.count('class="drawn slim"') == 2
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert all('tabindex="0"' in tag for tag in re.findall(r'<div class="scroll"[^>]*>', text))
+
+
+def test_the_summary_holds_what_one_page_can(make):
+    text = summary(make(losers=3))
+    for words in ("ε = 1.98", "Who is trusted", "What the tasks got", "Read by"):
+        assert words in text
+    for words in ("Assumptions", "<svg", "The tasks that lose", "Settings"):
+        assert words not in text
+    assert "Not covered by the guarantee" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser that prints")
+@pytest.mark.parametrize("state", ["private", "seeded", "leaks"])
+def test_the_summary_is_printed_on_one_page(make, state, tmp_path):
+    result = make(state=state)
+    said = ["Taking part helped: " + 40 * "much ", "Then that: this too."]
+    result["verdict"] = {"colour": "green", "sentences": said, "label": "not covered"}
+    (tmp_path / "summary.html").write_text(summary(result), encoding="utf-8")
+    quiet = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+    printed = tmp_path / "summary.pdf"
+    subprocess.run(
+        [*quiet, f"--print-to-pdf={printed}", (tmp_path / "summary.html").as_uri()],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == 1

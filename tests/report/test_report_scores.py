@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tacit.report.scores import against_alone, task_score
+from tacit.report.scores import about_scores, against_alone, task_score
 
 
 def result(main, per_task, higher, alone, mine, kind="binary"):
@@ -89,3 +89,12 @@ def test_per_cents_and_minus_signs():
     assert kind.text(0.8734) == "87.3 %"
     assert kind.text(-0.0123, 1, sign=True) == "\N{MINUS SIGN}1.2"
     assert kind.text(None) == "\N{EN DASH}"
+
+
+def test_two_ways_to_count_tasks_are_told_apart():
+    made = result("accuracy", "accuracy", True, ALONE, MINE)
+    assert not any("counted" in said for said in about_scores(made))
+    made["verdict"] = {"relative": [0.1, 0.0, 0.2]}
+    assert "Here tasks are counted by accuracy." in " ".join(about_scores(made))
+    made = result("nmse_pooled", "mse", False, ALONE, MINE, "regression")
+    assert about_scores(made | {"verdict": {"relative": [0.1, 0.0, 0.2]}}) == []

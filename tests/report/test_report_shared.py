@@ -70,7 +70,7 @@ def test_section_is_there_for_mixed_models_alone_and_is_called_covered(make):
         assert word in block, word
     assert "age &lt;b&gt;" in block and "<b>age" not in block and "age <b>" not in block
     assert "<svg" in block and "not known" in block
-    assert "the standard error is infinite" in block
+    assert "its standard error is infinite" in block
 
 
 def test_light_part_of_the_forest_is_what_privacy_adds():

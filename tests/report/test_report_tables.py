@@ -74,6 +74,16 @@ def test_seeds_are_gathered_and_nothing_else(make):
     assert labels == {"pmtl, lr = 0.1", "pmtl, lr = 0.2"}
 
 
+def test_an_epsilon_of_persons_is_another_thing_than_one_of_tasks(make):
+    of_persons = make()
+    of_persons["guarantee"]["unit"] = "person"
+    of_persons["config"]["privacy"] = {"unit": "person"}
+    made = groups({"tasks": make(), "persons": of_persons})
+    assert {group.series for group in made} == {"pmtl, unit = person", "pmtl, unit = task"}
+    shown = {group.names[0]: group.epsilon_text for group in made}
+    assert shown["persons"] == f"{shown['tasks']} (person)"
+
+
 def test_one_seeded_run_does_not_hide_among_private_ones(make):
     runs = {"a": make(seed=0), "b": make(seed=1, state="seeded")}
     (group,) = groups(runs)

@@ -23,7 +23,9 @@ def promise(**changed):
     ("changed", "key", "colour"),
     [
         ({}, "private", "green"),
-        ({"epsilon": 10.0}, "private", "green"),
+        ({"epsilon": 2.19}, "private", "green"),
+        ({"epsilon": 4.0}, "moderate", "amber"),
+        ({"epsilon": 10.0}, "moderate", "amber"),
         ({"epsilon": 10.01}, "weak", "amber"),
         ({"seeded": True, "private": False}, "seeded", "amber"),
         ({"seeded": True, "private": True}, "seeded", "amber"),

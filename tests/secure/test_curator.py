@@ -55,10 +55,11 @@ def test_every_method_on_the_billboard_ends_where_one_machine_takes_it(
     given = {"privacy": tacit.Privacy(noise=1e-6), "cohort": 0.7, **QUICK}
     given["model"] = "mlp" if name == "fedrep" else "linear"
     steps = {"local_steps": 1} if issubclass(METHODS[name], TrainedMethod) else {}
-    method = METHODS[name](**steps, **({} if name == "mixed" else {"clip": 3.0}))
-    releases = 2
-    if name == "mixed":  # every stage once: units, places, lengths, information twice
-        releases = given["rounds"] = 5
+    method = METHODS[name](**steps, **({} if name in ("mixed", "additive") else {"clip": 3.0}))
+    # Every stage once. Mixed: units, places, lengths, information twice; groups are found in three;
+    # additive: units, places, rows, shapes, own.
+    more = {"mixed": 5, "additive": 5, "clusters": 4, "cluster-priors": 4}
+    releases = given["rounds"] = more.get(name, 2)
     central = tacit.train(federation, method, **given)
     shared = tacit.train(federation, method, curator=tacit.Secure(), **given)
     # Servers have 20 bits of a clip, one machine 30; MP-MTL takes square roots of what is left.

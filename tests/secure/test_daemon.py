@@ -77,6 +77,25 @@ def test_processes_give_what_threads_give(servers):
     assert f"job {job.id[:8]} (add): done in" in servers.log("server-0")
 
 
+def jobs_that_ended(servers, end):
+    text = (servers.folder / "server-0.prom").read_text()
+    (line,) = [line for line in text.splitlines() if f'end="{end}"' in line]
+    assert line.startswith('tacit_server_jobs_total{party="server-0",')
+    return float(line.split()[-1])
+
+
+def test_jobs_are_counted_for_prometheus(servers):
+    done, refused = jobs_that_ended(servers, "done"), jobs_that_ended(servers, "refused")
+    job = make_job()
+    servers.remote.run(job, secrets_of(job))
+    fail(servers.remote, job)  # it was here before
+    until = time.monotonic() + 10  # counted after the coordinator was told
+    while jobs_that_ended(servers, "refused") == refused and time.monotonic() < until:
+        time.sleep(0.01)
+    assert jobs_that_ended(servers, "refused") == refused + 1
+    assert jobs_that_ended(servers, "done") >= done + 1
+
+
 def test_large_messages(servers):
     outcome = succeed(servers, words=300_000)
     assert outcome.sent["clients"] == 3 * 3 * 300_000 * 8

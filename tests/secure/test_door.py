@@ -168,7 +168,7 @@ def test_a_process_asks_for_the_handles_that_it_may_have():
 
 # A real server.
 
-PATIENCE = 1.0
+PATIENCE = 3.0
 
 
 class Running:

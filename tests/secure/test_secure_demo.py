@@ -27,6 +27,7 @@ def test_both_curators_end_with_the_same_models(tmp_path, monkeypatch, capsys):
     assert "Nobody saw who learned from whom" in page
     assert "Hidden from the servers; no privacy between clients" in page
     assert "trust: replicated" in page
+    assert "best alone" in page and "tasks better than alone" in page
 
 
 def test_the_table_fits_into_a_terminal_of_80_columns():
