@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import re
 import select
 import socket
+import ssl
 import time
 
 import pytest
@@ -38,6 +40,28 @@ def test_a_silo_gets_in_where_nobody_but_strangers_came_from(port, crowd, monkey
     connections = crowd(200, lambda: plain(port))
     assert works(port) and "127.0.0.1" in port.link.door._homes
     assert held(connections, EACH_ADDRESS) <= EACH_ADDRESS
+
+
+def test_failed_handshakes_are_not_remembered(port, monkeypatch):
+    """Python's own collector comes for them after some hundred thousand."""
+    from tacit.deploy.flower import link
+
+    monkeypatch.setattr(link, "CLEAR_AFTER", 100)
+    monkeypatch.setattr(link, "CLEAR_EVERY", 0.5)
+    gc.collect()
+    before = _tls_objects()
+    for _ in range(400):
+        with plain(port) as connection, contextlib.suppress(OSError):
+            connection.sendall(b"not a handshake")
+            connection.recv(1)
+    until = time.monotonic() + 10
+    while _tls_objects() > before + 150 and time.monotonic() < until:
+        time.sleep(0.2)
+    assert _tls_objects() <= before + 150
+
+
+def _tls_objects() -> int:
+    return sum(issubclass(type(one), ssl.SSLObject) for one in gc.get_objects())
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ and `flower-supernode`, with the bundle, the control interface and a port withou
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -51,6 +52,8 @@ ALIVE = 10.0
 """Seconds between signs of life that Flower wants from a running app."""
 INTRODUCTION = 10.0
 """Seconds in which whoever connects has to show, by a whole head of a request, who it is."""
+CLEAR_AFTER, CLEAR_EVERY = 5000, 10.0
+"""Garbage is collected after so many connections, and at most once in so many seconds."""
 
 
 class Link:
@@ -99,6 +102,7 @@ class Link:
         self._app.state.linkstate_factory = factory
         self._app.state.enable_supernode_auth = True
         self._stop = threading.Event()
+        self._cleared, self._cleared_at = 0, time.monotonic()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Link]:
@@ -152,7 +156,12 @@ class Link:
         return uvicorn.Server(config)
 
     async def _sweep(self) -> None:
+        """Also clear what failed handshakes leave: circles of objects, which Python seldom looks for."""
         self.door.sweep()
+        now = time.monotonic()
+        if self.door.left - self._cleared > CLEAR_AFTER and now - self._cleared_at > CLEAR_EVERY:
+            gc.collect()
+            self._cleared, self._cleared_at = self.door.left, now
 
     def nodes(self, silos: tuple[str, ...]) -> dict[int, There]:
         """Which silos are connected, by task."""

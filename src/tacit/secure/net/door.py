@@ -81,6 +81,8 @@ class Door:
         self._counted_since = time.monotonic()
         self._parties: dict[str, dict[Hashable, Visit]] = {}
         self._known = 0
+        self.left = 0
+        """How many connections have ended."""
         self._lock = threading.Lock()
 
     @property
@@ -144,6 +146,7 @@ class Door:
         """Its handle is closed."""
         with self._lock:
             self._forget(visit)
+            self.left += 1
             if self._open.get(visit.key) is visit:
                 del self._open[visit.key]
 
