@@ -49,15 +49,19 @@ def test_failed_handshakes_are_not_remembered(port, monkeypatch):
     monkeypatch.setattr(link, "CLEAR_AFTER", 100)
     monkeypatch.setattr(link, "CLEAR_EVERY", 0.5)
     gc.collect()
-    before = _tls_objects()
-    for _ in range(400):
-        with plain(port) as connection, contextlib.suppress(OSError):
-            connection.sendall(b"not a handshake")
-            connection.recv(1)
-    until = time.monotonic() + 10
-    while _tls_objects() > before + 150 and time.monotonic() < until:
-        time.sleep(0.2)
-    assert _tls_objects() <= before + 150
+    gc.disable()  # so that nothing clears by chance
+    try:
+        before, until = _tls_objects(), time.monotonic() + 10
+        for _ in range(400):
+            with plain(port) as connection, contextlib.suppress(OSError):
+                connection.sendall(b"not a handshake")
+                connection.recv(1)
+        while not port.link._cleared and time.monotonic() < until:  # looking would hold them
+            time.sleep(0.2)
+        time.sleep(2.5)
+        assert _tls_objects() <= before + 150
+    finally:
+        gc.enable()
 
 
 def _tls_objects() -> int:

@@ -156,7 +156,7 @@ class Link:
         return uvicorn.Server(config)
 
     async def _sweep(self) -> None:
-        """Also clear what failed handshakes leave: circles of objects, which Python seldom looks for."""
+        """Also clear what failed handshakes leave: circles of objects that Python seldom finds."""
         self.door.sweep()
         now = time.monotonic()
         if self.door.left - self._cleared > CLEAR_AFTER and now - self._cleared_at > CLEAR_EVERY:
