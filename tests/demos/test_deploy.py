@@ -138,8 +138,13 @@ def test_nothing_is_left_running(stand_ins, monkeypatch, tmp_path, command, sent
 
     monkeypatch.setattr(demo_deploy, "Trial", partial(Watched, command=command))
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ends) as caught:
-        demo_deploy.run_demo(tmp_path / "demo", rounds=3)
+    # As at a terminal: tests that were started in the background would ignore Ctrl-C.
+    of_tests = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(ends) as caught:
+            demo_deploy.run_demo(tmp_path / "demo", rounds=3)
+    finally:
+        signal.signal(signal.SIGINT, of_tests)
     assert len(started) == 5 and all(gone(process.pid) for process in started)
     assert signal.getsignal(signal.SIGTERM) is before
     if ends is TacitError:
