@@ -1,6 +1,6 @@
 """Open tables that the last step was not made on, in raw units, and ways to make them awkward.
 
-Constants were chosen on `LOOKED_AT` and the made-up tables; `KEPT` says whether they hold. A name
+Constants were chosen on `LOOKED_AT` and the made-up tables; `KEPT` and, later, `FRESH` say whether they hold. A name
 such as `radon-outlier` is a table after one of `AWKWARD`.
 `python benchmarks/tables.py --tables looked-at` measures them.
 """
@@ -41,7 +41,22 @@ KEPT: dict[str, Table] = {
     "stays": ("COUNT", "azpro", "hospital", "los", "count", ()),
     "catsup": ("Ecdat", "Catsup", "id", "choice", "multiclass", ()),
 }
-TABLES = LOOKED_AT | KEPT
+FRESH: dict[str, Table] = {
+    "pupils": ("MASS", "nlschools", "class", "lang", "regression", ()),
+    "roads": ("AER", "Fatalities", "state", "fatal", "regression", ()),
+    "sport": ("carData", "Blackmore", "subject", "exercise", "regression", ()),
+    "ticks": ("lme4", "grouseticks", "BROOD", "TICKS", "count", ("INDEX",)),
+    "weight": ("geepack", "muscatine", "id", "numobese", "binary", ("obese",)),
+    "scots": ("mlmRev", "ScotsSec", "second", "attain", "regression", ()),
+    "papers": ("mlmRev", "Gcsemv", "school", "course", "regression", ("student",)),
+    "petrol": ("Ecdat", "Gasoline", "country", "lgaspcar", "regression", ()),
+    "teeth": ("nlme", "Orthodont", "Subject", "distance", "regression", ()),
+    "rats": ("nlme", "BodyWeight", "Rat", "weight", "regression", ()),
+    "crime": ("Ecdat", "Crime", "county", "crmrte", "regression", ()),
+    "pups": ("nlme", "RatPupWeight", "Litter", "weight", "regression", ()),
+    "milk": ("nlme", "Milk", "Cow", "protein", "regression", ()),
+}
+TABLES = LOOKED_AT | KEPT | FRESH
 NOT_NUMBERS = {"births": ("livch",)}
 
 

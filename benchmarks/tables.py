@@ -63,7 +63,7 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--model", default="linear")
     given = arguments.parse_args()
-    groups = {"looked-at": strange.LOOKED_AT, "kept": strange.KEPT}
+    groups = {"looked-at": strange.LOOKED_AT, "kept": strange.KEPT, "fresh": strange.FRESH}
     names = [one for name in given.tables.split(",") for one in groups.get(name, [name])]
     epsilons = [None if text == "none" else float(text) for text in given.epsilons.split(",")]
     seeds = range(given.seeds)
