@@ -1,7 +1,7 @@
 """Open tables that the last step was not made on, in raw units, and ways to make them awkward.
 
-Constants were chosen on `LOOKED_AT` and the made-up tables; `KEPT` and, later, `FRESH` say whether they hold. A name
-such as `radon-outlier` is a table after one of `AWKWARD`.
+Constants were chosen on `LOOKED_AT` and the made-up tables; `KEPT` and, later, `FRESH` say whether
+they hold. A name such as `radon-outlier` is a table after one of `AWKWARD`.
 `python benchmarks/tables.py --tables looked-at` measures them.
 """
 
