@@ -84,7 +84,8 @@ def test_one_group_is_pmtl_or_fedavg_draw_by_draw(make_federation, privacy, pull
     one = run(federation, Clusters(groups=1, pull=pull, **same), privacy=privacy, cohort=0.5)
     plain = FedAvg(**same) if pull is None else PMTL(pull=pull, **same)
     other = run(federation, plain, privacy=privacy, cohort=0.5)
-    assert np.array_equal(models(one), models(other))
+    # The same sums, but not in the same shapes: processors round them differently.
+    assert np.allclose(models(one), models(other), rtol=0, atol=1e-6)
     if privacy is not None:
         assert one.guarantee.epsilon == other.guarantee.epsilon
 
