@@ -78,7 +78,10 @@ def main() -> None:
     work = [(name, e, seed, given.model) for name in names for e in epsilons for seed in seeds]
     pool = multiprocessing.get_context("spawn").Pool(given.jobs)
     found: dict[tuple[str, float | None], list[list[float]]] = {}
-    print("     table     ε      ours     alone  worse %  errors    untold  worse %  errors  not shared")
+    print(
+        "     table     ε      ours     alone  worse %  errors    untold  worse %  errors  not"
+        " shared"
+    )
     for name, epsilon, row in pool.imap_unordered(measure, work):
         rows = found.setdefault((name, epsilon), [])
         rows.append(row)
