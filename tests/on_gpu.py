@@ -63,7 +63,7 @@ def pack(folder: Path, python: str) -> None:
 
 
 def run(folder: Path | None) -> int:
-    """The tests, with what was packed behind what the machine has."""
+    """The tests, with what was packed behind what the machine has; all files at once."""
     with tempfile.TemporaryDirectory() as place:
         for wheel in sorted(folder.glob("*.whl")) if folder is not None else ():
             zipfile.ZipFile(wheel).extractall(place)
@@ -73,9 +73,20 @@ def run(folder: Path | None) -> int:
         paths = [str(HERE.parent / "src"), str(HERE.parent), str(boot)]
         given = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
-        return subprocess.run(
-            [*command, *(str(HERE / test) for test in TESTS)], env=given, check=False
-        ).returncode
+        written = [Path(place) / f"{Path(test).stem}.txt" for test in TESTS]
+        started = [
+            subprocess.Popen(
+                [*command, str(HERE / test)],
+                env=given,
+                stdout=page.open("w"),
+                stderr=subprocess.STDOUT,
+            )
+            for test, page in zip(TESTS, written, strict=True)
+        ]
+        ended = [one.wait() for one in started]
+        for test, page in zip(TESTS, written, strict=True):
+            print(f"{test}\n{page.read_text()}", flush=True)
+        return int(any(ended))
 
 
 def main() -> None:
