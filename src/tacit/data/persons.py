@@ -30,7 +30,10 @@ from tacit.data.preprocess import CONSTANTS, Fitted, Preprocessing, Scale, fit
 from tacit.errors import TacitError
 from tacit.randomness import digests, scramble
 
-DEALT = "a person's rows were dealt to training or testing by who the person is, and nobody else"
+DEALT = (
+    "a person's rows were dealt to training or testing by who the person is, and nobody else; that "
+    "every task has somebody in each part is taken to be public"
+)
 FOUND = "columns (and a numeric target) are in common units that releases of this run found"
 
 
