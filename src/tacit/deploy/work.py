@@ -371,7 +371,7 @@ class Work:
         names = self.tasks.board.tensors
         with reading(self.tasks.store.journal, REMEDY):
             public = {name: last.tensors[f"public.{name}"] for name in names}
-            if wrong := same_shape(public, names):
+            if wrong := same_shape(public, names, self.course.votes.names):
                 raise ValueError(wrong)
         self.tasks.read(Board(public, last.round))
         return self.tasks
@@ -414,7 +414,7 @@ class Work:
 
     def _board(self, request: Request) -> Board:
         expected = self.tasks.board.tensors
-        wrong = same_shape(request.tensors, expected)
+        wrong = same_shape(request.tensors, expected, self.course.votes.names)
         if wrong:
             raise Refused(f"the billboard {wrong}")
         # In the order of the first one: what was traced takes tensors by position.
