@@ -252,6 +252,29 @@ def test_a_silo_that_lost_all_but_its_ledger_answers_nothing(tmp_path):
     assert "has releases on its account" in asked.log and asked.booked() == [0]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_silo_that_lost_its_steps_and_their_number_gives_no_second_vector(
+    tmp_path, monkeypatch, killed
+):
+    """`run.json` and the ledger are still there, and say nothing of what left."""
+    federation = federation_of()
+    asked = Asked(agreed(federation, tacit.PMTL(clip=0.5)), federation, tmp_path)
+    if killed:  # after the first booking: nothing left, and nothing is lost
+        with monkeypatch.context() as patch:
+            patch.setattr(Work, "_public", lambda *_: 1 / 0)
+            assert asked.ask(round=0).state == "failed"
+        assert asked.booked() == [0]
+        asked.reopened()
+    vector(asked.ask(round=0))
+    place = asked.folder / "runs" / asked.run
+    shutil.rmtree(place / "checkpoint")
+    (place / "answered.txt").unlink()
+    for board in (0, 7):
+        reply = asked.reopened().ask(round=0, tensors=asked.board(board))
+        assert reply.state == "failed" and not reply.tensors
+    assert "answered.txt is gone, but" in asked.log and asked.booked() == [0]
+
+
 def older(path):
     """Put the last step but one back, as from a copy of a single file."""
     path.write_bytes(path.with_suffix(".copy").read_bytes())

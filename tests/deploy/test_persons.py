@@ -406,15 +406,34 @@ def test_batchnorm_is_refused_whatever_the_number_of_persons(federation):
         )
 
 
-@pytest.mark.parametrize("method", ["mixed", pytest.param("ditto", marks=pytest.mark.slow)])
-def test_units_that_persons_vote_for_are_found_across_silos(method, tmp_path):
-    """Columns without constants: votes are rounds like any other, and what they cost is booked."""
+def raw_rows():
+    """Columns in units of their own, which nobody knows."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(240, 2)) * [300.0, 0.02] + [-1000.0, 5.0]
     y = x @ [0.01, 40.0] + rng.normal(size=240)
-    federation = tacit.data.from_arrays(
-        x, y, [f"task-{k // 80}" for k in range(240)], persons=True, split_seed=1
-    )
+    names = [f"task-{k // 80}" for k in range(240)]
+    return tacit.data.from_arrays(x, y, names, persons=True, split_seed=1)
+
+
+def test_units_that_drown_in_noise_end_nobodys_run(tmp_path):
+    """A billboard on which nobody knows a unit is as good as any other, and was paid for."""
+    federation = raw_rows()
+    privacy = tacit.Privacy(epsilon=0.1, delta=1e-3, unit="row", persons=150)
+    settings = {"privacy": privacy, "seed": 3, "rounds": 7}
+    run = tacit.train(federation, "mixed", personalise="none", baselines=False, **settings)
+    assert bool(run.simulation.board.tensors["spread"].isnan().any())
+    terms = agreed(federation, "mixed", **settings)
+    silos = silos_of(federation, terms, tmp_path)
+    done = conduct(terms, tmp_path / "coordinator", Direct(silos))
+    assert len(done.finished) == 3
+    found = torch.stack([personal(silo) for silo in silos])
+    assert torch.allclose(found, run.models(torch.arange(3))[0], atol=2e-5)
+
+
+@pytest.mark.parametrize("method", ["mixed", pytest.param("ditto", marks=pytest.mark.slow)])
+def test_units_that_persons_vote_for_are_found_across_silos(method, tmp_path):
+    """Columns without constants: votes are rounds like any other, and what they cost is booked."""
+    federation = raw_rows()
     assert federation.unscaled is not None and federation.unscaled.columns == (0, 1, -1)
     made = tacit.Ditto(lr=0.1) if method == "ditto" else method
     privacy = tacit.Privacy(epsilon=20.0, delta=1e-3, unit="row", persons=150)

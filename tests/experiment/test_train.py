@@ -201,6 +201,22 @@ def test_a_folder_holds_one_run_and_resumes_only_the_same(make_federation, tmp_p
         quick(federation, out=tmp_path / "other", resume=True)
 
 
+def test_a_run_is_not_resumed_with_rows_that_belong_to_others(tmp_path):
+    """Whoever has other rows from now on would be promised something about half of the rounds."""
+    rng, names = np.random.default_rng(0), np.repeat(["a", "b", "c"], 20)
+    x = rng.normal(size=(60, 2))
+
+    def go(persons, **more):
+        given = {"kind": "regression", "scale": "none", "validation": 0.0, "test": 0.0}
+        made = tacit.data.from_arrays(x, x.sum(axis=1), names, persons=persons, **given)
+        privacy = Privacy(unit="person", persons=60, noise=5.0)
+        return tacit.train(made, "mixed", privacy=privacy, baselines=False, out=tmp_path, **more)
+
+    go(np.arange(60))
+    with pytest.raises(TacitError, match="was started with other data"):
+        go(np.append(np.arange(1, 60), 0), resume=True)
+
+
 def test_early_stopping_without_privacy(make_federation):
     run = quick(make_federation(), Local(lr=0.5, batch=None), rounds=400, patience=2)
     assert run.simulation.stopped is not None

@@ -356,3 +356,16 @@ def test_nobody_can_make_rows_that_change_when_another_one_leaves():
     keys = whole.at(np.arange(len(rows)), nobody)
     assert np.array_equal(keys[1:], left.at(np.arange(len(made)), nobody[1:]))
     assert len(np.unique(keys)) == len(rows)
+
+
+def test_a_person_is_the_same_however_its_number_was_written():
+    """Two exports may write 17 and 17.0: two persons would be bounded twice."""
+    names = ["17", "17.0", " 17 ", "017", 17, 17.0, np.int64(17)]
+    other = ["1.5", "A17", "a17", "18", str(2**53 + 3), str(2**53 + 4), "inf", "nan-1"]
+    rows = len(names) + len(other)
+    found = owners_of([*names, *other], np.zeros((rows, 1)), np.zeros(rows))
+    assert found is not None
+    assert len(set(found.keys[: len(names)].tolist())) == 1
+    assert len(set(found.keys.tolist())) == 1 + len(other)
+    plain = owners_of(["17"] * 2, np.zeros((2, 1)), np.zeros(2))
+    assert plain is not None and plain.keys[0] == found.keys[0]

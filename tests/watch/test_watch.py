@@ -71,10 +71,11 @@ def get(url: str) -> str:
         return answer.read().decode()
 
 
-def status_of(server: Watch, path: str) -> int:
+def status_of(server: Watch, path: str, host: str | None = None) -> int:
     """Of a path as it is: a library would tidy it up first."""
+    named = "" if host is None else f"Host: {host}\r\n"
     with socket.create_connection(server.server_address, timeout=5) as visitor:
-        visitor.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        visitor.sendall(f"GET {path} HTTP/1.0\r\n{named}\r\n".encode())
         return int(visitor.makefile("rb").readline().split()[1])
 
 
@@ -292,6 +293,15 @@ def test_only_two_addresses_exist_and_only_with_the_token(coordinator):
         names += ["%2e%2e/north/silo.toml", "/etc/passwd", "report.html", "..%2freport.html"]
         for name in names:
             assert status_of(server, f"/{token}/{name}") == 404, name
+
+
+def test_a_page_that_had_its_own_name_point_here_sees_nothing(coordinator):
+    with serving(coordinator) as server:
+        path, port = f"/{server.token}/", server.server_port
+        for name in ("127.0.0.1", f"127.0.0.1:{port}", f"localhost:{port}", "localhost:9000"):
+            assert status_of(server, path, name) == 200, name
+        for name in (f"evil.example:{port}", "evil.example", "127.0.0.1.evil.example", "[::1]:1"):
+            assert status_of(server, path, name) == 403, name
 
 
 def test_the_page_may_run_its_own_script_and_nothing_else(coordinator):

@@ -91,6 +91,10 @@ def assemble(
             some, train.offsets, scale, about.features, indicators=indicators, scales=constants
         )
 
+    own = () if fitted.own is None else tuple(fitted.own[0].tolist())
+    if scaling is not None and target_scale == "task":
+        own += (-1,)
+
     def of(part: PartRows) -> Rows:
         values = torch.from_numpy(_taken(x, rows[part.rows]))
         seen = fitted.preprocessing.apply(values, torch.from_numpy(part.task))
@@ -121,6 +125,7 @@ def assemble(
         schema=schema,
         units=own_units(fitted, scaling, _spreads(target, train)) if may_choose else None,
         unscaled=Unscaled(unscaled) if unscaled else None,
+        own_columns=own,
     )
 
 

@@ -149,6 +149,9 @@ class Federation:
     """Where persons are protected: columns in units of the table, until a run finds better ones."""
     without_unit: tuple[int, ...] = ()
     """Columns for which no common unit was found, as everybody knows; -1 is the target."""
+    own_columns: tuple[int, ...] = ()
+    """Columns that tasks scaled by constants of their own, as everybody knows; -1 is the target. It
+    is never read off these constants: where they happen to be alike, that is a fact about rows."""
 
     representation: str | None = None
     """The fixed public representation that rows are seen through, if any."""
@@ -171,9 +174,11 @@ class Federation:
     def own_scaling(self) -> bool:
         """Whether tasks scaled rows, filled gaps or scaled targets by constants of their own."""
         made, target = self.preprocessing, self.target_scale
-        sides = () if made is None else (made.shift, made.scale, made.fill)
+        if self.own_columns or (made is not None and made.fill is not None):
+            return True
+        sides = () if made is None else (made.shift, made.scale)
         sides += () if target is None else (target.shift, target.scale)
-        return any(side is not None and bool((side != side[:1]).any()) for side in sides)
+        return any(bool((side != side[:1]).any()) for side in sides)
 
     def clustered(self, groups: Mapping[str, object] | Sequence[object]) -> Federation:
         """The same tasks in public clusters: the cluster of each task, by name or in order."""

@@ -30,7 +30,12 @@ from tacit.data.preprocess import CONSTANTS, Fitted, Preprocessing, Scale, fit
 from tacit.errors import TacitError
 from tacit.randomness import digests, scramble
 
-DEALT = "a person's rows were dealt to training or testing by who the person is, and nobody else"
+DEALT = (
+    "a person's rows were dealt to training or testing by who the person is, and nobody else; that "
+    "every task has somebody in each part is taken to be public"
+)
+LARGEST_NUMBER = 2.0**53
+"""Beyond that two whole numbers may be the same in floating point."""
 FOUND = "columns (and a numeric target) are in common units that releases of this run found"
 
 
@@ -65,12 +70,23 @@ def owners_of(names: Any, x: np.ndarray, y: np.ndarray) -> Owners | None:
         return None
     if names is True:
         return _each_row(x, y)
-    cells = [text_of(cell) for cell in np.asarray(names, dtype=object).tolist()]
+    cells = [_name_of(cell) for cell in np.asarray(names, dtype=object).tolist()]
     for row, cell in enumerate(cells):
         if not cell:
             raise TacitError(f"row {row + 1} has no person; give it one or remove the row")
     distinct, numbers = np.unique(np.array(cells, dtype=np.str_), return_inverse=True)
     return Owners(digests(name.encode() for name in distinct.tolist())[numbers], single=False)
+
+
+def _name_of(cell: Any) -> str | None:
+    """However it was written: 17 and 17.0 are the same person, who is bounded once."""
+    text = text_of(cell)
+    try:
+        number = float(text or "")
+    except ValueError:
+        return text
+    whole = number.is_integer() and abs(number) < LARGEST_NUMBER
+    return str(int(number)) if whole else text
 
 
 def _each_row(x: np.ndarray, y: np.ndarray) -> Owners:

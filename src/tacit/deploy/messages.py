@@ -12,7 +12,7 @@ import dataclasses
 import json
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -156,8 +156,13 @@ def padding(size: int) -> Tensor:
     return torch.from_numpy(drawn / (2.0**31 * math.sqrt(size))).float()
 
 
-def same_shape(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
-    """What is wrong with these tensors, in words; nothing if they are like the expected ones."""
+def same_shape(
+    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], unknown: Collection[str] = ()
+) -> str:
+    """What is wrong with these tensors, in words; nothing if they are like the expected ones.
+
+    Those that are named as `unknown` may hold NaN.
+    """
     if tensors.keys() != expected.keys():
         return f"has {listed(sorted(tensors)) or 'nothing'}, expected {', '.join(expected)}"
     for name, value in tensors.items():
@@ -165,6 +170,7 @@ def same_shape(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
         if value.shape != wanted.shape or value.dtype != wanted.dtype:
             found = f"{list(value.shape)} of {value.dtype}"
             return f"has {name} {found}, expected {list(wanted.shape)} of {wanted.dtype}"
-        if value.dtype.is_floating_point and not bool(torch.isfinite(value).all()):
+        known = value[~value.isnan()] if name in unknown else value
+        if value.dtype.is_floating_point and not bool(torch.isfinite(known).all()):
             return f"has {name} with values that are not finite"
     return ""

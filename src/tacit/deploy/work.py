@@ -59,6 +59,7 @@ from tacit.privacy.subtotal import subtotal
 from tacit.randomness import Randomness
 
 RUN, ANSWERED = "run.json", "answered.txt"
+NO_STEP = b"0\n"
 LONGEST_STEP = 32
 """Bytes in which the last line of that is."""
 BEGUN = {"key": int, "noise": float | int, "terms": str}
@@ -134,7 +135,11 @@ class Work:
 
     @classmethod
     def begin(cls, folder: Path, request: Request, terms: Terms) -> dict[str, Any]:
-        """What stays the same in a run, from its first request; returns it on every call."""
+        """What stays the same in a run, from its first request; returns it on every call.
+
+        No step was answered from yet, which is said before anything is booked: so whoever finds
+        releases on the account, and nothing about steps, knows that this was lost.
+        """
         path = folder / RUN
         begun = {"key": request.key, "noise": request.noise, "terms": terms.digest}
         if not path.exists():
@@ -143,6 +148,7 @@ class Work:
             if (folder / LEDGER).exists():
                 raise lost(path, f"{folder} has releases on its account")
             make_folder(folder)
+            replace(folder / ANSWERED, NO_STEP)
             replace(path, json.dumps(begun).encode())
         known = read_json(path, BEGUN, REMEDY)
         changed = next((name for name in begun if known[name] != begun[name]), None)
@@ -194,10 +200,12 @@ class Work:
         """The step that was last answered from, as far as its file is whole."""
         path = self.folder / ANSWERED
         if not path.exists():
+            if len(self.channel.ledger):
+                raise lost(path, f"{self.folder} has releases on its account")
             return 0
         with reading(path, REMEDY), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LONGEST_STEP))
-            *_, last, _ = (b"0\n" + file.read()).split(b"\n")
+            *_, last, _ = (NO_STEP + file.read()).split(b"\n")
         return int(last) if last.isdigit() else 0
 
     def remember_answer(self) -> None:
@@ -363,7 +371,7 @@ class Work:
         names = self.tasks.board.tensors
         with reading(self.tasks.store.journal, REMEDY):
             public = {name: last.tensors[f"public.{name}"] for name in names}
-            if wrong := same_shape(public, names):
+            if wrong := same_shape(public, names, self.course.votes.names):
                 raise ValueError(wrong)
         self.tasks.read(Board(public, last.round))
         return self.tasks
@@ -406,7 +414,7 @@ class Work:
 
     def _board(self, request: Request) -> Board:
         expected = self.tasks.board.tensors
-        wrong = same_shape(request.tensors, expected)
+        wrong = same_shape(request.tensors, expected, self.course.votes.names)
         if wrong:
             raise Refused(f"the billboard {wrong}")
         # In the order of the first one: what was traced takes tensors by position.

@@ -113,12 +113,12 @@ class Votes:
 
     def without(self, board: Board) -> Board:
         """The billboard as a method and a server's rule know it."""
-        own = {name: value for name, value in board.tensors.items() if name not in self._names}
+        own = {name: value for name, value in board.tensors.items() if name not in self.names}
         return Board(own, board.round, board.noise, board.stage)
 
     def kept(self, board: Board) -> dict[str, Tensor]:
         """What stays on the billboard after the votes."""
-        return {name: board[name] for name in self._names}
+        return {name: board[name] for name in self.names}
 
     def before(self, federation: Federation) -> Federation:
         """The rows that a run begins with."""
@@ -137,5 +137,6 @@ class Votes:
         return in_common_units(federation, board["centre"], board["spread"], self.farthest)
 
     @property
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
+        """What is public about units; NaN where votes drowned, so that nobody knows one."""
         return self._ballot.NAMES if self.columns else ()

@@ -115,6 +115,7 @@ def write_models(
         "outputs": federation.outputs,
         "input_shape": list(federation.input_shape),
         "features": list(federation.features),
+        "own_columns": list(federation.own_columns),
         "labels": list(federation.labels),
         "heads": None if federation.heads is None else federation.heads.to_json(),
         "representation": federation.representation,
@@ -192,6 +193,7 @@ class SavedModels:
         if about.get("heads"):
             known["heads"] = Heads.from_json(about["heads"])
         known |= {"features": tuple(about["features"]), "labels": tuple(about["labels"])}
+        known |= {"own_columns": tuple(about.get("own_columns", ()))}
         kind, parts = (about["kind"], about["outputs"]), (nothing, nothing, nothing)
         federation = Federation(tasks, *kind, *parts, target_scale=target, **known)
         if model is None:

@@ -199,7 +199,7 @@ def _own_constants(federation: Federation) -> bool:
     made, target = federation.preprocessing, federation.target_scale
     sides = [] if made is None else [made.shift, made.scale]
     sides += [] if target is None else [target.shift, target.scale]
-    return bool(federation.without_unit) or any(bool((side != side[:1]).any()) for side in sides)
+    return bool(federation.own_columns) or any(bool((side != side[:1]).any()) for side in sides)
 
 
 def _with_guests(federation: Federation, guests: Sequence[str]) -> Federation:

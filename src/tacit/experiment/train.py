@@ -176,11 +176,13 @@ def _key_of(folder: Path | None, settings: dict[str, Any], resume: bool) -> int 
 
 
 def _fingerprint(federation: Federation) -> str:
-    """So that a run is never resumed on other data, public rows or relations among the tasks."""
+    """So that a run is never resumed on other data, public rows, relations among the tasks, or with
+    rows that now belong to other persons: each is promised something about all rounds."""
     digest, relation, public = hashlib.sha256(), federation.relation, federation.public
     tensors = [federation.train.x, federation.train.y, federation.train.offsets]
     tensors += [] if relation is None else [relation.loadings, relation.places]
     tensors += [] if public is None else [public.rows.x, public.rows.y]
+    tensors += [] if federation.train.persons is None else [federation.train.persons]
     for tensor in tensors:
         digest.update(tensor.contiguous().cpu().numpy().data)
     return digest.hexdigest()[:16]

@@ -79,12 +79,13 @@ def _places(federation: Federation, columns: int) -> list[tuple[Tensor | None, s
     if federation.representation is not None or shift.shape[1] != columns:
         return [(places, OWN_CENTRE)] * columns
     alike = ((shift == shift[:1]) & (scale == scale[:1])).all(dim=0)
+    alike[[k for k in federation.own_columns if k >= 0]] = False
     plain = (shift[0] == 0) & (scale[0] == 1) & alike
     found: list[tuple[Tensor | None, str]] = []
     for k in range(columns):
         if plain[k] and not plain.all():
             found.append((None, ""))
-        elif alike[k] and k not in federation.without_unit:
+        elif alike[k]:
             found.append((shift[0, k] + scale[0, k] * places, ""))
         else:
             found.append((places, OWN_CENTRE))
@@ -98,6 +99,6 @@ def _unit(federation: Federation) -> tuple[float, str]:
     target = federation.target_scale
     if target is None:
         return 1.0, "the target"
-    if -1 in federation.without_unit or not bool((target.scale == target.scale[0]).all()):
+    if -1 in federation.own_columns or not bool((target.scale == target.scale[0]).all()):
         return 1.0, "spreads of the target"
     return float(target.scale[0]), "the target"

@@ -379,7 +379,9 @@ def _explained(
     size = np.diag(scatter).clip(min=0.0)
     scaled = np.zeros(0, dtype=bool)
     if made is not None and made.shift.shape[1] == len(size):
-        scaled = ((made.shift != 0) | (made.scale != 1)).any(0).cpu().numpy()
+        # By what everybody knows: constants of tasks' own stay with them.
+        scaled = ((made.shift[0] != 0) | (made.scale[0] != 1)).cpu().numpy()
+        scaled[[k for k in federation.own_columns if k >= 0]] = True
     told = _told_spreads(board, int(scaled.sum()))
     rows = float(np.median(size[scaled] / told**2)) if scaled.any() else 0.0
     if len(size) and rows <= 0:

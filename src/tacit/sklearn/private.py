@@ -212,11 +212,13 @@ class _Private(PrivateSettings):
         task = torch.arange(len(rows.counts)).repeat_interleave(rows.counts)
         made = self._make(replace(rows, x=fitted.preprocessing.apply(rows.x, task)))
         own = None if self._public_units() else made.target_scale
+        assert fitted.own is not None
         spread = preprocess.moments(rows.y.double().numpy()[:, None], offsets)[1][:, 0]
         return replace(
             made,
             preprocessing=fitted.preprocessing,
             units=own_units(fitted, own, spread),
+            own_columns=(*fitted.own[0].tolist(), *made.own_columns),
             assumptions=(*made.assumptions[1:], *fitted.assumptions),
         )
 
@@ -380,6 +382,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         seen = (rows.y - scale.shift[task].double()) / scale.scale[task].double()
         about: dict[str, Any] = {"kind": "regression", "outputs": 1, "target_scale": scale}
         about["assumptions"] = (AS_GIVEN, *assumed_of_target(given))
+        about["own_columns"] = () if self._public_units() else (-1,)
         return seen.float(), about
 
 

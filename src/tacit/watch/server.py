@@ -4,7 +4,9 @@
     http://127.0.0.1:PORT/TOKEN/report.html   the report in the folder, once it is there
 
 There are no other addresses. What is asked for is compared with these two and never made part of a
-file's name, so nothing else of the folder, and nothing outside it, can be asked for.
+file's name, so nothing else of the folder, and nothing outside it, can be asked for. Nor is there
+any other name for this machine: a page from elsewhere that had its own name point here would be
+taken for part of this one by a browser, so who asks for such a name hears nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from tacit.watch.folders import look
 from tacit.watch.page import LIVE_POLICY, failed_page, live_page
 
 LOOPBACK = "127.0.0.1"
+HERE = (LOOPBACK, "localhost", "")
+"""What this machine may be called; programs that are no browsers need not call it anything."""
 PATIENCE = 10.0
 """Seconds that somebody has to send a request."""
 PAUSED = "paused"
@@ -81,6 +85,9 @@ class _Visit(BaseHTTPRequestHandler):
     server_version, sys_version = "tacit", ""
 
     def do_GET(self) -> None:
+        if self.headers.get("Host", "").partition(":")[0] not in HERE:
+            self.send_error(HTTPStatus.FORBIDDEN, "This is not the name of a machine that is here")
+            return
         path, _, query = self.path.partition("?")
         token = path.removeprefix("/").partition("/")[0]
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
