@@ -60,6 +60,7 @@ SHARES = (
 )
 TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/accounting.py": BOOKS,
+    "privacy/asked.py": ("privacy/test_guarantee.py", "experiment/test_train.py", *BOOKS),
     "privacy/bounds.py": CHANNEL,
     "privacy/calibration.py": BOOKS,
     "privacy/channel.py": (*CHANNEL, "experiment/test_train.py"),

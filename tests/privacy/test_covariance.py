@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.errors import TacitError
+from tacit.privacy.asked import Privacy
 from tacit.privacy.covariance import (
     SENSITIVITY,
     flatten,
@@ -21,7 +22,6 @@ from tacit.privacy.covariance import (
     unflatten,
 )
 from tacit.privacy.gram import release_gram
-from tacit.privacy.guarantee import Privacy
 from tacit.privacy.ledger import Ledger
 from tacit.randomness import Randomness
 

@@ -1,8 +1,10 @@
-"""A person at several tasks: what sampling at each of them costs."""
+"""Persons: what sampling costs at each of several tasks, and what tasks are promised beside."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 from dp_accounting import pld
 
 import tacit
-from tacit.privacy import Poisson, Release
-from tacit.privacy.accounting import spent
+from tacit.privacy import Everyone, Poisson, Privacy, Release, Sampler
+from tacit.privacy.accounting import of_tasks, spent
 
 
 def test_it_is_accounted_as_one_draw_of_a_whole_clip() -> None:
@@ -54,3 +56,33 @@ def test_units_are_never_added_up() -> None:
     both = {Release(Poisson(0.1), 2.0): 1, Release(Poisson(0.1), 2.0, unit="person"): 1}
     with pytest.raises(tacit.TacitError, match="tasks and about persons"):
         spent(both, 1e-5, "add-remove")
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("sampler", [Everyone(), Poisson(0.3)], ids=str)
+def test_both_promises_are_what_dp_accounting_says(sampler: Sampler, neighbours: Any) -> None:
+    """Persons are drawn in secret, tasks are in every release: each composed by itself."""
+    asked = Privacy(
+        epsilon=1.0, delta=1e-4, unit="person", persons=400, tasks_epsilon=3.0,
+        neighbours=neighbours,
+    )  # fmt: skip
+    rounds = 6
+    noise = asked.noise_multiplier(sampler, rounds, 4)
+    task_clip = asked.task_clip(noise, rounds, 4, None)
+    booked = Counter({Release(sampler, noise, unit="person", task_clip=task_clip): rounds})
+    assert task_clip is not None
+
+    def oracle(event: dp_accounting.DpEvent) -> float:
+        relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+        if neighbours == "replace":
+            relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+        accountant = pld.PLDAccountant(relation)
+        return accountant.compose(event, rounds).get_epsilon(1e-4)
+
+    one = dp_accounting.GaussianDpEvent(noise)
+    drawn = one if isinstance(sampler, Everyone) else dp_accounting.PoissonSampledDpEvent(0.3, one)
+    found = spent(booked, 1e-4, neighbours).epsilon
+    assert found == pytest.approx(oracle(drawn), abs=1e-6) and 0.99 < found <= 1.0
+    whole = spent(of_tasks(booked), 1e-4, neighbours).epsilon
+    expected = oracle(dp_accounting.GaussianDpEvent(noise / task_clip))
+    assert whole == pytest.approx(expected, abs=1e-6) and 2.99 < whole <= 3.0

@@ -24,6 +24,9 @@ def account(
     sampling: Annotated[str, OPTION(help="poisson, in-turn or everyone.")] = "poisson",
     unit: Annotated[str, OPTION(help="task, person or row; --tasks then counts those.")] = "task",
     at_most: Annotated[int, OPTION(help="How many tasks a person may be at.")] = 1,
+    tasks_epsilon: Annotated[
+        float | None, OPTION(help="With persons or rows: also hide whole tasks, at this ε.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What a noise multiplier is worth in ε, or the other way round; no data needed."""
@@ -36,15 +39,17 @@ def account(
     if rounds < 1:
         raise TacitError(f"--rounds {rounds}: at least 1 is needed")
     number = tasks or 1
-    chosen: Any = {"neighbours": neighbours, "sampling": sampling}
+    chosen: Any = {"neighbours": neighbours, "sampling": sampling, "tasks_epsilon": tasks_epsilon}
     if unit != "task":
         # Without --tasks nothing but δ depends on how many there are, and that is then given.
         chosen |= {"unit": unit, "persons": max(2, number), "at_most": at_most}
     privacy = Privacy(epsilon=epsilon, delta=delta, noise=noise, **chosen)
     sampler = sampler_for(sampling, rate if sampling != "everyone" else 1.0, number, at_most)
     multiplier = privacy.noise_multiplier(sampler, rounds, number)
+    task_clip = privacy.task_clip(multiplier, rounds, number, None)
     booked = Counter(
-        Release(sampler.at(round), multiplier, unit=privacy.unit) for round in range(rounds)
+        Release(sampler.at(round), multiplier, unit=privacy.unit, task_clip=task_clip)
+        for round in range(rounds)
     )
     promise = guarantee(
         booked,
@@ -59,6 +64,9 @@ def account(
         promised = ("epsilon", "delta", "unit", "neighbours", "sampling")
         keep = (*promised, "accountant", "releases", "noise_multiplier")
         full = promise.to_json()
-        print(json.dumps({key: full[key] for key in keep}))
+        both = {} if task_clip is None else {"task_clip": task_clip}
+        both |= {key: full[key] for key in ("tasks_epsilon",) if key in full}
+        print(json.dumps({key: full[key] for key in keep} | both))
     else:
-        Console().print(f"noise multiplier {multiplier:.6g}: {promise}", soft_wrap=True)
+        clipped = "" if task_clip is None else f", sums of tasks within {task_clip:.3g} clips"
+        Console().print(f"noise multiplier {multiplier:.6g}{clipped}: {promise}", soft_wrap=True)

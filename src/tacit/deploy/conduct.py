@@ -172,9 +172,8 @@ def open_run(
     engine = functools.partial(Coordination, asking=asking, together=together)
     made = simulation_of(plan, federation, model, terms.sampler(), randomness, CPU, folder, engine)
     assert isinstance(made, Coordination)
-    if privacy is not None and privacy.epsilon is not None:
-        delta = privacy.delta_for(len(terms.silos))
-        made.course.channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+    if privacy is not None:
+        made.course.channel.budget = Budget.of(privacy, privacy.delta_for(len(terms.silos)))
     made.rounds.resume()
     return made
 

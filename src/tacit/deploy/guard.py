@@ -18,6 +18,7 @@ from tacit.deploy.messages import Request
 from tacit.deploy.terms import Terms, differences
 from tacit.methods import BillboardMethod, Method, OnBillboard
 from tacit.privacy import Privacy, Release, spent
+from tacit.privacy.accounting import of_tasks
 from tacit.privacy.channel import CLIP_STEP, Channel
 from tacit.privacy.guarantee import epsilon_up
 
@@ -55,6 +56,14 @@ def check_noise(agreed: Terms, privacy: Privacy | None, releases: list[Release])
     """Refuse noise that does not make all rounds together as private as agreed."""
     if privacy is None:
         return
+    if privacy.tasks_epsilon is not None:
+        delta = privacy.delta_for(len(agreed.silos))
+        whole = spent(of_tasks(Counter(releases)), delta, privacy.neighbours).epsilon
+        if not whole <= privacy.tasks_epsilon * (1 + SLACK):
+            raise Refused(
+                f"this gives whole silos ε={epsilon_up(whole)} after {len(releases)} releases, "
+                f"agreed was ε={privacy.tasks_epsilon:g}"
+            )
     noise = min(release.noise_multiplier for release in releases)
     if privacy.noise is not None:
         if noise < privacy.noise * (1 - SLACK):

@@ -93,6 +93,11 @@ class Terms:
             raise TacitError(
                 f"retries={self.retries}: they are for sums on shares, 0 or more of them"
             )
+        if self.retries and (self.privacy or {}).get("tasks_epsilon") is not None:
+            raise TacitError(
+                "a task's sum is shortened for tasks_epsilon as if every round were made once: "
+                "leave retries out, or tasks_epsilon"
+            )
         if self.metrics and self.privacy is None:
             raise TacitError(
                 "scores of silos are released with noise only: give privacy, or leave metrics out"

@@ -48,6 +48,12 @@ def what_leaves(terms: Terms) -> list[str]:
             f"{who} together learn no more than {promise} allows "
             f"(δ={privacy.delta_for(len(terms.silos)):.3g}), whether {unknown}"
         )
+        if privacy.tasks_epsilon is not None:
+            whole = UNKNOWN[privacy.neighbours]
+            lines.append(
+                "that sum is shortened until all other silos together learn no more than "
+                f"ε={privacy.tasks_epsilon:g} allows (same δ), whether {whole}"
+            )
     else:
         lines.append("contributions leave without bound or noise: everybody may learn from sums")
     if privacy is not None and isinstance(method, OnBillboard):

@@ -57,6 +57,7 @@ class Gradients:
         wide = max(max(layer.in_features, layer.out_features) for layer in chain.linear)
         plain = channel.relation is None and channel.moments is None and course.per_holder is None
         plain = plain and model.steepest is None and channel.curator is None
+        plain = plain and channel.task_clip is None  # a chunk may have persons of several tasks
         numbers = math.prod(shape) + course.activations
         return cls(course, chain, method, origin, numbers) if plain and wide <= WIDEST else None
 

@@ -149,6 +149,7 @@ class Plan:
             "persons": (int, "About how many persons (or rows) there are in all, as is public."),
             "at_most": (int, "How many tasks a person may be at (1)."),
             "noise_by": (str, "curator (default), or task: each adds its own, and trusts nobody."),
+            "tasks_epsilon": (float, "With persons hidden: also hide whole tasks, at this ε."),
         },
     )
     curator: Secure | None = setting(

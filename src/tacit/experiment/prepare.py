@@ -85,13 +85,13 @@ def simulation_of(
         noise = privacy.noise_multiplier(
             sampler, rounds, tasks, weights=channel.weights, replaced=replaced
         )
-        channel.release = Release(sampler, noise, replaced, privacy.unit)
+        task_clip = privacy.task_clip(noise, rounds, tasks, channel.weights)
+        channel.release = Release(sampler, noise, replaced, privacy.unit, task_clip)
         channel.share = privacy.at_most
         channel.noisy_tasks = tuple(federation.names) if privacy.noise_by == "task" else ()
         if curator is not None:
             channel.curator = _curator_of(federation, curator, randomness, channel.room)
-        if privacy.epsilon is not None:
-            channel.budget = Budget(privacy.epsilon, delta, privacy.neighbours)
+        channel.budget = Budget.of(privacy, delta)
     board = Board(first_board(method, model, channel.relation))
     if isinstance(method, RelatedMethod) and channel.relation is not None:
         board = method.read(board, channel.relation.places[0])

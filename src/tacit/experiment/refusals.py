@@ -92,6 +92,11 @@ def refuse_tuning(plan: Plan, federation: Federation) -> None:
             "noise_by='task' trusts nobody, but the machine that tunes must keep the runs that "
             "lost to itself: leave noise_by out, or pass settings"
         )
+    if plan.privacy.tasks_epsilon is not None:
+        raise TacitError(
+            "persons score the runs of a tuning, and their scores are not shortened for whole "
+            "tasks: leave tasks_epsilon out, or pass settings"
+        )
     if not len(federation.validation.y):
         raise TacitError("runs are compared on validation rows: keep some (validation=0.2)")
 
@@ -226,6 +231,11 @@ def _check_unit(plan: Plan, method: Method, federation: Federation) -> None:
         raise TacitError(
             f"{method.called} has a sum for every task, and so no votes of all persons for units "
             "of columns: give constants for all columns (in the schema, or scale=, target_scale=)"
+        )
+    if plan.privacy.tasks_epsilon is not None and getattr(method, "clip_quantile", None):
+        raise TacitError(
+            "clip_quantile counts persons, and a task's sum that is shortened for tasks_epsilon "
+            "counts fewer: leave one of the two out"
         )
     if plan.engine != SIMULATE:
         raise TacitError("engine='flower' has tasks as its unit: leave engine or unit out")

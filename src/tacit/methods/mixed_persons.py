@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -89,7 +89,10 @@ class MixedOfPersons(Mixed):
             return Mixed(slopes=self.slopes, judged=self.judged).for_run(federation, privacy)
         outputs, _ = shape_of(federation)
         crowd = privacy.crowd(len(federation))
-        return replace(self, crowd=crowd, outputs=outputs, clip=1.0, whole=True, judged=True)
+        made = replace(self, crowd=crowd, outputs=outputs, clip=1.0, whole=True, judged=True)
+        if privacy.tasks_epsilon is None:
+            return made
+        return MixedOfBoth(**{one.name: getattr(made, one.name) for one in fields(made)})
 
     @property
     def usual_rounds(self) -> int:
@@ -218,3 +221,21 @@ class MixedOfPersons(Mixed):
         """σ² from the mean squared residual; variances of own effects stay what tasks judge."""
         rest = (board["rest"] * told[0].clamp(*RELATIVE)).clamp(max=MOST_RESIDUAL)
         return {"rest": rest, "working rest": rest}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedOfBoth(MixedOfPersons):
+    """The same where whole tasks are hidden, too.
+
+    Each task's sum is then shortened (`privacy.channel`), by a factor that nobody else knows.
+    Information and score that are shortened together still agree; those of different rounds do not.
+    So every round has both, there is one of them, and σ² is not told.
+    """
+
+    @property
+    def usual_rounds(self) -> int:
+        return 2
+
+    def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
+        anew = ("information",) * (len(super().stages(kind, rounds)) - 1)
+        return ("lengths", *anew)

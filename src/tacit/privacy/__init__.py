@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tacit.privacy.accounting import Booked, Release, Spent, spent
+from tacit.privacy.asked import Prepaid, Privacy
 from tacit.privacy.calibration import noise_for
-from tacit.privacy.guarantee import NOT_COVERED, Guarantee, Prepaid, Privacy, guarantee
+from tacit.privacy.guarantee import NOT_COVERED, Guarantee, guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone, InTurn, Poisson, Sampler, sampler_for
 from tacit.privacy.selection import Repeated

@@ -80,6 +80,14 @@ class Release:
     """How far replacing a task moves the sum, in clips (see `moments`)."""
     unit: Unit = "task"
     """Who is hidden by the noise."""
+    task_clip: float | None = None
+    """With another unit: no task's sum is longer, in clips; None where that is not bounded."""
+
+    @property
+    def of_tasks(self) -> Release:
+        """The same release as it hides whole tasks. All of them are in it, whomever they draw."""
+        noise = 0.0 if self.task_clip is None else self.noise_multiplier / self.task_clip
+        return Release(Everyone(), noise)
 
     @property
     def published(self) -> int:
@@ -94,6 +102,7 @@ class Release:
     def to_json(self) -> dict[str, Any]:
         shorter: dict[str, Any] = {"replaced": self.replaced} if self.replaced != 2.0 else {}
         shorter |= {"unit": self.unit} if self.unit != "task" else {}
+        shorter |= {"task_clip": self.task_clip} if self.task_clip is not None else {}
         return {
             "noise_multiplier": self.noise_multiplier,
             "sampling": self.sampler.to_json(),
@@ -124,6 +133,16 @@ def spent(releases: Mapping[B, int], delta: float, neighbours: Neighbours) -> Sp
             "each unit of privacy"
         )
     return _spent(merged(counted, neighbours), delta, neighbours)
+
+
+def of_tasks(releases: Mapping[B, int]) -> Counter[Release]:
+    """Releases that hide persons, as what they tell about whole tasks."""
+    found: Counter[Release] = Counter()
+    for release, count in releases.items():
+        # What was tuned on persons is bounded for nobody else.
+        whole = release.of_tasks if isinstance(release, Release) else Release(Everyone(), 0.0)
+        found[whole] += count
+    return found
 
 
 @lru_cache(maxsize=4096)

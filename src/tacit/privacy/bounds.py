@@ -69,7 +69,7 @@ class Bounded:
     """[k], double precision: times this, a contribution is measured in clips and at most one."""
     bits: Tensor
     """[k]: +½ for a contribution that was within the clip, −½ for one that was not, 0 for none."""
-    parts: int = 1
+    parts: float = 1
     """At how many places the same one is: each has that part of what leaves."""
 
     @classmethod
@@ -88,7 +88,7 @@ class Bounded:
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
         return cls(kept, scale, bits)
 
-    def over(self, parts: int) -> Bounded:
+    def over(self, parts: float) -> Bounded:
         """The same, each bounded by a clip over so many."""
         return Bounded(self.kept, self.scale, self.bits, parts)
 

@@ -29,6 +29,18 @@ persons either: `data.persons` has what tasks do before, and their number is not
 made of a public guess). `privacy.subtotal` is what a task does that is on a machine of its own.
 Where a person sends one gradient, `privacy.factors` bounds and sums it on the same grid.
 
+**Both at once.** The same release hides whole tasks as well if each task's sum over its bounded
+persons is itself bounded, to κ clips (`task_clip`): it is replaced by the nearest point of a ball.
+A task that is added or removed, with all of its persons, then moves the sum by κ at most, whoever
+they are, and is hidden by a noise multiplier of z/κ; all tasks are in every release, so persons who
+are drawn in secret amplify nothing for them. For persons nothing changes. Nearest points of a ball
+are no further apart than what they are nearest to, so a person moves its task's shortened sum by no
+more than before, and no other task's; what rounding may add is taken off every person's clip first
+(`Grid.off`, `parts`). Where a person is at N tasks, that holds at each. The two promises are read
+off the same ledger by `Release` and `Release.of_tasks`, each composed by itself: no ε is of both.
+Where tasks add noise themselves, one that is not there adds none, which everybody sees: then only
+tasks with other rows are neighbours (replace, 2κ), and its own noise hides it.
+
 **Claim.** Let every round release `mean` as above and let everything else (the next billboard, the
 personal models of the other tasks) be computed from releases and from each task's own data. Then
 all that the other tasks see together, in all rounds, is (ε, δ)-differentially private with respect
@@ -57,6 +69,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,7 +80,8 @@ from torch import Tensor
 
 from tacit.data.relation import Relation
 from tacit.errors import TacitError
-from tacit.privacy.accounting import Release, affordable
+from tacit.privacy.accounting import Booked, Release, affordable, of_tasks
+from tacit.privacy.asked import Privacy
 from tacit.privacy.bounds import Bounded, Place
 from tacit.privacy.curator import Curator
 from tacit.privacy.grid import TAILS, Grid
@@ -92,6 +107,31 @@ class Budget:
     epsilon: float
     delta: float
     neighbours: Neighbours
+    tasks_epsilon: float | None = None
+    """Of whole tasks, where persons are hidden and tasks are, too."""
+
+    @classmethod
+    def of(cls, privacy: Privacy, delta: float) -> Budget | None:
+        """Of a run that promises this; None if it only reports what it spent."""
+        if privacy.epsilon is None and privacy.tasks_epsilon is None:
+            return None
+        epsilon = math.inf if privacy.epsilon is None else privacy.epsilon
+        return cls(epsilon, delta, privacy.neighbours, privacy.tasks_epsilon)
+
+    @property
+    def words(self) -> str:
+        """What it allows."""
+        tasks = f"ε={self.tasks_epsilon:g} of tasks" if self.tasks_epsilon is not None else ""
+        own = f"ε={self.epsilon:g}" if math.isfinite(self.epsilon) else ""
+        return " or ".join(filter(None, (own, tasks)))
+
+    def affordable(self, so_far: Counter[Booked], coming: Sequence[Release]) -> int:
+        """How many of the coming releases can be paid, in their order."""
+        many = affordable(so_far, coming, self.epsilon, self.delta, self.neighbours)
+        if self.tasks_epsilon is None:
+            return many
+        past, ahead = of_tasks(so_far), [release.of_tasks for release in coming]
+        return min(many, affordable(past, ahead, self.tasks_epsilon, self.delta, self.neighbours))
 
 
 @dataclass
@@ -168,6 +208,34 @@ class Channel:
         return ROOM * self.tasks if self.of_persons else 1
 
     @property
+    def task_clip(self) -> float | None:
+        """How many clips long a task's sum over persons is at most; None where that is not bounded,
+        and for tasks that contribute for themselves."""
+        return None if self.release is None else self.release.task_clip
+
+    def parts(self, size: int, grid: Grid | None) -> float:
+        """What a clip is divided by at each place where somebody contributes, in sums [size].
+
+        As many as there are places; and where a task's sum is shortened, a little more, so that
+        nobody moves the shortened sums by more than a clip either.
+        """
+        if self.task_clip is None or grid is None:
+            return self.share
+        left = 1 - self.share * grid.off(size, self.task_clip)
+        if left < 0.5:
+            raise TacitError(
+                f"{size} numbers on a grid of {grid.fraction} bits are too coarse to bound a "
+                "task's sum: leave tasks_epsilon out, or use a smaller model"
+            )
+        return self.share / left
+
+    def held(self, total: np.ndarray, grid: Grid) -> np.ndarray:
+        """A task's sum over its persons as it is summed: there is room for it, and it is bounded
+        where tasks are hidden, too."""
+        within = grid.within(total, self.room)
+        return within if self.task_clip is None else grid.shortened(within, self.task_clip)
+
+    @property
     def adapts(self) -> bool:
         """Whether tasks also say if they were within the clip."""
         return self.quantile is not None and self.release is not None
@@ -218,16 +286,11 @@ class Channel:
             return
         if self._room is None:
             coming = [self.release_at(t) or self.release for t in range(round, rounds)]
-            self._room = len(self.ledger) + affordable(
-                self.ledger.releases(),
-                coming or [self.release],
-                self.budget.epsilon,
-                self.budget.delta,
-                self.budget.neighbours,
-            )
+            so_far = self.ledger.releases()
+            self._room = len(self.ledger) + self.budget.affordable(so_far, coming or [self.release])
         if len(self.ledger) >= self._room:
             raise BudgetSpent(
-                f"round {round + 1} would pass the budget ε={self.budget.epsilon:g} after "
+                f"round {round + 1} would pass the budget {self.budget.words} after "
                 f"{len(self.ledger)} releases; the run stops here"
             )
 
@@ -249,16 +312,17 @@ class Collection:
         `tasks` says whose they are; only a relation and a curator need to know. With `count`, only
         the first so many are meant and the others fill a chunk (see `local.chunks`).
         """
-        channel, place = self.__channel, self.__channel.place
-        bounded = Bounded.of(contributions, channel.clip, channel.moments).over(channel.share)
+        channel, place, grid = self.__channel, self.__channel.place, self.__grid
+        parts = channel.parts(place.size(contributions.shape[1]), grid)
+        bounded = Bounded.of(contributions, channel.clip, channel.moments).over(parts)
         bounded = bounded.first(len(contributions) if count is None else count)
         tasks = None if tasks is None else tasks[: len(bounded.kept)]
         channel.dropped += bounded.dropped
-        if channel.curator is None:
-            self.__take(bounded.summed(place, tasks, self.__grid))
+        if channel.curator is None and channel.task_clip is None:
+            self.__take(bounded.summed(place, tasks, grid))
             return
-        assert tasks is not None and self.__grid is not None
-        vectors = self.__grid.integers(bounded.vectors(place, tasks).cpu().numpy())
+        assert tasks is not None and grid is not None
+        vectors = grid.integers(bounded.vectors(place, tasks).cpu().numpy())
         for task, vector in zip(tasks.tolist(), vectors, strict=True):
             known = self.__vectors.get(task)  # of other persons of the same task
             self.__vectors[task] = vector if known is None else known + vector
@@ -316,10 +380,10 @@ class Collection:
         total, self.__sum = self.__sum, None  # one collection, one release
         if release is None or grid is None:
             return torch.zeros(size, dtype=torch.float64) if total is None else total.cpu()
+        vectors, self.__vectors = self.__vectors, {}
+        if channel.of_persons:
+            vectors = {task: channel.held(vector, grid) for task, vector in vectors.items()}
         if channel.curator is not None:
-            vectors, self.__vectors = self.__vectors, {}
-            if channel.of_persons:
-                vectors = {k: grid.within(v, channel.room) for k, v in vectors.items()}
             sealed = channel.curator.seal(vectors, size, release.noise_multiplier, round)
             self.__book(release, size, **sealed.details)
             opened = sealed.open()
@@ -329,6 +393,7 @@ class Collection:
                 self.__book(release, size, grid=step)
             opened = self.__noise(grid, release.noise_multiplier, size)
             opened = opened if total is None else opened + total.cpu().numpy()
+            opened = sum(vectors.values(), opened)
             if not secret:  # this noise may come again, and another sum with it is another release
                 self.__book(
                     release, size, grid=step, sum=hashlib.sha256(opened.tobytes()).hexdigest()

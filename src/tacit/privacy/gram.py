@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import Release
+from tacit.privacy.asked import Privacy
 from tacit.privacy.covariance import gram_moved, unflatten
 from tacit.privacy.grid import LOUDEST, TAILS, Grid
-from tacit.privacy.guarantee import Privacy
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.sampling import Everyone
 from tacit.randomness import Randomness

@@ -99,6 +99,25 @@ class Grid:
         """
         return np.clip(total, -vectors * self.steps, vectors * self.steps)
 
+    def shortened(self, total: np.ndarray, clips: float) -> np.ndarray:
+        """A sum of length at most so many clips: the nearest such one, rounded towards zero.
+
+        Two sums are not further apart after that than before, but for `off`.
+        """
+        exact = total.astype(np.float64)
+        length, most = float(np.linalg.norm(exact)), clips * self.steps * LONGEST
+        return total if length <= most else np.trunc(exact * (most / length)).astype(np.int64)
+
+    def off(self, size: int, clips: float) -> float:
+        """How much further apart two sums [size] can be once they are shortened, in clips.
+
+        The nearest points of a ball are no further apart than what they are nearest to. Rounding
+        towards zero brings numbers of unlike signs together, and takes those of like signs less
+        than a step further apart: √size steps in all. The rest is that of double precision: a
+        length of n squares is off by n/2 roundings at most, whatever the order they are added in.
+        """
+        return math.sqrt(size) / self.steps + clips * (size + 8) * 2.0**-52
+
     def noise(self, normal: np.ndarray, multiplier: float) -> np.ndarray:
         """Standard normal numbers as rounded noise of this many clips."""
         return np.rint(normal * (multiplier * self.steps)).astype(np.int64)

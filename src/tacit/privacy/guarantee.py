@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Required, TypedDict, Unpack
 
 from tacit.errors import TacitError
-from tacit.privacy.accounting import B, check_neighbours, spent
-from tacit.privacy.calibration import noise_for
+from tacit.privacy.accounting import B, of_tasks, spent
+from tacit.privacy.asked import Privacy
 from tacit.privacy.curator import Curated
-from tacit.privacy.sampling import UNITS, Neighbours, Sampler, Sampling, Unit, check_sampling
+from tacit.privacy.sampling import Everyone, Neighbours, Sampler, Unit
 from tacit.privacy.selection import Repeated
 from tacit.shown import as_html
 
@@ -20,8 +20,6 @@ IN_WORDS = {
     "add-remove": "any one {party} added or removed",
     "replace": "any one {party}'s data replaced",
 }
-FEW_TASKS = 1e-3
-"""δ is never more than this, unless it is asked for."""
 BETWEEN = "protects nothing between clients"
 EXCHANGE = f"{BETWEEN}; the curator sees all models"
 """What the exchange promises."""
@@ -31,137 +29,9 @@ GIVEN = (
 )
 """About the choice of settings, wherever `tune` did not make it."""
 SEEDED = "reproducible, not private: the noise comes from a seed"
+OTHERS = "all others together, whatever they share among themselves"
 KEPT = "personal models stay with their {party}s and must not be handed to others"
 """What is asked of tasks, whoever sums."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Privacy:
-    """What is asked for: an ε (the noise is calibrated) or a noise multiplier (ε is reported).
-
-    Parameters
-    ----------
-    epsilon, delta : the promise; `delta` defaults to 1 / (10 · tasks), so that even a mechanism
-        that exposed each task with probability δ would expose less than a tenth of a task, and to
-        1 / 1000 where tasks are few (with another unit, persons count instead of tasks)
-    large_delta : takes a `delta` above 1 / tasks, which is refused otherwise: whoever shows one
-        whole task, drawn at random, to everybody would keep such a promise
-    unit : who is hidden from all others: a whole "task", every "person" of a task, with all rows
-        that it has there, or every "row"
-    persons : about how many persons (or rows) all tasks have together, as everybody may know. It
-        sets how far a step goes and need not be right; it is needed for any unit but the task,
-        because their true number is as private as they are
-    at_most : how many tasks a person may be at; all of them are paid for
-    noise_by : who adds the noise that hides persons. "curator": whoever sums, once; "task": every
-        task adds all of it to what it sends, so that nobody has to be trusted, and the sum has more
-    noise : standard deviation of the noise on the sum of contributions, in units of the clip
-    neighbours : "add-remove" (a task takes part or not) or "replace" (its data are others)
-    sampling : "poisson" (secret cohorts), "in-turn" (cohorts of an exact size, along a public
-        order) or "everyone"
-    """
-
-    epsilon: float | None = None
-    delta: float | None = None
-    noise: float | None = None
-    neighbours: Neighbours = "add-remove"
-    sampling: Sampling = "poisson"
-    large_delta: bool = False
-    unit: Unit = "task"
-    persons: int | None = None
-    at_most: int = 1
-    noise_by: Literal["curator", "task"] = "curator"
-
-    def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.noise is None):
-            raise TacitError("Privacy needs epsilon (noise is calibrated) or noise, one of the two")
-        if self.epsilon is not None and not (self.epsilon > 0 and math.isfinite(self.epsilon)):
-            raise TacitError(f"epsilon={self.epsilon!r}: a positive number is needed")
-        if self.noise is not None and not (self.noise >= 0 and math.isfinite(self.noise)):
-            raise TacitError(f"noise={self.noise!r}: zero or a positive number is needed")
-        if self.delta is not None and not 0 < self.delta < 1:
-            raise TacitError(f"delta={self.delta!r}: a probability between 0 and 1 is needed")
-        check_neighbours(self.neighbours)
-        check_sampling(self.sampling)
-        self._check_unit()
-
-    def _check_unit(self) -> None:
-        if self.unit not in UNITS:
-            raise TacitError(f"unit={self.unit!r}: choose one of {', '.join(UNITS)}")
-        if self.noise_by not in ("curator", "task"):
-            raise TacitError(f"noise_by={self.noise_by!r}: choose curator or task")
-        if self.unit == "task":
-            given = {"persons": self.persons is not None, "at_most": self.at_most != 1}
-            given["noise_by"] = self.noise_by != "curator"
-            for name in (name for name, there in given.items() if there):
-                raise TacitError(f"{name} is about persons: pass unit='person' (--unit person) too")
-            return
-        if self.persons is None or self.persons < 2:
-            raise TacitError(
-                f"unit={self.unit!r} needs persons= (--persons), about how many {self.unit}s all "
-                "tasks have together, as everybody may know: it sets how far a step goes, and need "
-                "not be right"
-            )
-        if self.at_most < 1:
-            raise TacitError(f"at_most={self.at_most!r}: a person is at one task at least")
-        if self.sampling == "in-turn":
-            raise TacitError(
-                f"sampling='in-turn' goes along a public list, but nobody knows the {self.unit}s "
-                "of other tasks: use 'poisson' or 'everyone'"
-            )
-
-    def crowd(self, tasks: int) -> int:
-        """How many there are to hide among, as everybody knows."""
-        return tasks if self.persons is None else self.persons
-
-    def delta_for(self, tasks: int) -> float:
-        tasks = self.crowd(tasks)
-        if self.delta is None:
-            return min(FEW_TASKS, 1 / (10 * tasks))
-        if self.is_large(tasks) and not self.large_delta:
-            raise TacitError(
-                f"delta={self.delta:g} is more than 1 / {self.unit}s, {1 / tasks:.3g}: showing one "
-                f"whole {self.unit} to everybody would keep that promise; pass a smaller one, or "
-                "leave it out "
-                "(large_delta=True, --large-delta, takes it as it is, and calls it not private)"
-            )
-        return self.delta
-
-    def is_large(self, tasks: int) -> bool:
-        """Whether δ alone could pay for a whole task."""
-        return self.delta is not None and self.delta * self.crowd(tasks) > 1 + 1e-9
-
-    def check_crowd(self, found: int) -> None:
-        """Refuse a δ that is large for so many persons: more than `persons` says may be there."""
-        delta = self.delta_for(found)
-        if delta * found > 1 + 1e-9 and not self.is_large(found):
-            raise TacitError(
-                f"delta={delta:.3g} would let one whole {self.unit} be shown to everybody, because "
-                f"there are more {self.unit}s than persons={self.persons} says: set that to a "
-                "larger number, or delta to a smaller one"
-            )
-
-    def noise_multiplier(
-        self,
-        sampler: Sampler,
-        rounds: int,
-        tasks: int,
-        *,
-        weights: tuple[float, ...] | None = None,
-        replaced: float = 2.0,
-        again: int = 0,
-    ) -> float:
-        sampler.accountants(self.neighbours)  # refuses a pair that nobody can account for
-        if self.noise is not None:
-            return self.noise
-        assert self.epsilon is not None
-        delta = self.delta_for(tasks)
-        promise = self.epsilon, delta, sampler, rounds, self.neighbours
-        return noise_for(*promise, weights=weights, replaced=replaced, again=again)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepaid(Privacy):
-    """The privacy of a run that a tuning has booked as a whole: its own ledger need not survive."""
 
 
 @dataclass(frozen=True)
@@ -194,11 +64,14 @@ class Guarantee:
     """Who is protected: whole tasks, or every person (or row) of them."""
     noise_by_task: bool = False
     """Whether every task adds all the noise that its own persons need."""
+    tasks_epsilon: float | None = None
+    """Of whole tasks, at the same δ, where they are promised something beside their persons."""
 
     @property
     def private(self) -> bool:
         """Whether the promise holds as printed: finite ε, secret noise, nothing leaked beside."""
-        return math.isfinite(self.epsilon) and not self.seeded and not self.leaks
+        every = (self.epsilon, self.tasks_epsilon or 0.0)
+        return all(map(math.isfinite, every)) and not self.seeded and not self.leaks
 
     @property
     def hidden(self) -> str:
@@ -220,8 +93,20 @@ class Guarantee:
         elif self.unit != "task":
             whom = f"everybody outside its {self.party}, all of them together"
         else:
-            whom = "all others together, whatever they share among themselves"
+            whom = OTHERS
         return f"protects each {self.hidden} from {whom}"
+
+    @property
+    def of_tasks(self) -> str:
+        """What is promised to whole tasks beside their persons, in words; empty if nothing is."""
+        if self.tasks_epsilon is None or self.neighbours is None or self.delta is None:
+            return ""
+        return (
+            f"ε={epsilon_up(self.tasks_epsilon)} at δ={delta_up(self.delta)}, "
+            f"{differs(self.neighbours, self.party)}, {Everyone().said('task')}, "
+            f"{self.releases} releases, {self.accountant} accountant; "
+            f"protects each {self.party} from {OTHERS}"
+        )
 
     @property
     def trusts(self) -> str:
@@ -283,13 +168,19 @@ class Guarantee:
                 f"{self.releases} releases, "
                 f"{self.accountant} accountant{tuned}{servers}; {self.protects}"
             )
-        return "; ".join((head, *self.marks))
+        beside = (f"and beside that {self.of_tasks}",) if self.of_tasks else ()
+        return "; ".join((head, *beside, *self.marks))
 
     __repr__ = __str__
 
     def to_json(self) -> dict[str, Any]:
         finite = math.isfinite(self.epsilon)
-        return {
+        both: dict[str, Any] = {}
+        if self.tasks_epsilon is not None:
+            known = math.isfinite(self.tasks_epsilon)
+            both["tasks_epsilon"] = self.tasks_epsilon if known else None
+            both["tasks_in_words"] = self.of_tasks
+        return both | {
             "epsilon": self.epsilon if finite else None,
             "delta": self.delta,
             "neighbours": self.neighbours,
@@ -363,6 +254,7 @@ class Circumstances(TypedDict, total=False):
     curator: Curated | None
     unit: Unit
     noise_by_task: bool
+    tasks_epsilon: float | None
 
 
 def guarantee(
@@ -393,6 +285,9 @@ def guarantee(
     if privacy.is_large(tasks):
         beside["leaks"] = (*beside.get("leaks", ()), _large(privacy, tasks))
     total = spent(booked, delta, privacy.neighbours)
+    if privacy.tasks_epsilon is not None:
+        whole = spent(of_tasks(booked), delta, privacy.neighbours)
+        beside["tasks_epsilon"] = whole.epsilon
     # The score of a tuning has noise of its own; what is shown is the noise of the rounds.
     runs = [entry.mean for entry in booked if isinstance(entry, Repeated)]
     least = min((entry.noise_multiplier for entry in booked), default=privacy.noise)

@@ -247,7 +247,8 @@ def _release(entry: dict[str, Any]) -> Release:
     unit = entry.get("unit", "task")
     if unit not in UNITS:
         raise ValueError(f"its unit of privacy is {unit!r}")
-    return Release(sampler, noise, replaced, unit)
+    task_clip = None if "task_clip" not in entry else _number(entry["task_clip"])
+    return Release(sampler, noise, replaced, unit, task_clip)
 
 
 def _number(value: Any) -> float:

@@ -4,7 +4,8 @@
 
 These are the steps of `privacy.channel`, in the same order and on the same grid, so that whoever
 adds up what tasks send has the very sum of a simulation. A task with more persons than there is
-room for in a sum (`Channel.room`) sends what fits: no number wraps around unseen.
+room for in a sum (`Channel.room`) sends what fits: no number wraps around unseen. Where whole tasks
+are hidden, too, its sum is shortened before it adds noise (`Channel.held`).
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ def subtotal(
     """
     total, place = torch.zeros(size, dtype=torch.int64), channel.place
     assert channel.of_persons and place.relation is None
+    parts = channel.parts(size, grid)
     for vectors, count in contributions:
         if not vectors.is_floating_point():
             total += vectors[:count].sum(dim=0).cpu()
             continue
-        bounded = Bounded.of(vectors, channel.clip, channel.moments).over(channel.share)
+        bounded = Bounded.of(vectors, channel.clip, channel.moments).over(parts)
         total += bounded.first(count).summed(place, None, grid).cpu()
-    held = grid.within(total.numpy(), channel.room)
+    held = channel.held(total.numpy(), grid)
     if channel.noisy_tasks:
         held = held + channel.noise_of(task, round, grid, size)
     return torch.from_numpy(held)

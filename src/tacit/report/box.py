@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tacit.privacy.guarantee import epsilon_up
 from tacit.report.page import Markup, definitions, paragraph, text
 from tacit.report.words import (
     EXCHANGED,
@@ -42,7 +43,14 @@ def brief_box(guarantee: Mapping[str, Any]) -> str:
     return signed_box(guarantee, _figures(guarantee), facts, void=_void(guarantee))
 
 
-BRIEF = ("Who is protected", "Who is trusted", "What may differ", "Choice of settings", "Leaks")
+BRIEF = (
+    "Who is protected",
+    "Who is trusted",
+    "What may differ",
+    "Promised beside",
+    "Choice of settings",
+    "Leaks",
+)
 
 
 def _void(guarantee: Mapping[str, Any]) -> bool:
@@ -103,6 +111,10 @@ def _figures(guarantee: Mapping[str, Any]) -> list[tuple[str, str]]:
         figures.append(
             (f"δ = {delta_text(guarantee['delta'])}", "probability that the bound fails")
         )
+        if guarantee.get("tasks_epsilon") is not None:
+            party = guarantee.get("party", "task")
+            said = f"beside that: how much may be learned about one whole {party}"
+            figures.append((f"ε = {epsilon_up(guarantee['tasks_epsilon'])}", said))
     return figures
 
 
@@ -122,6 +134,8 @@ def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, objec
             whole = neighbours_text(guarantee["neighbours"], whom)
             whole += "" if whom == "row" else f": a {whom} with all its rows, at once"
             facts.append(("What may differ", sentence(whole), ""))
+        if guarantee.get("tasks_in_words"):
+            facts.append(("Promised beside", sentence(guarantee["tasks_in_words"]), ""))
         facts.append(("Sampling", sentence(guarantee.get("sampling")), ""))
         if guarantee.get("accountant"):
             name = guarantee["accountant"]

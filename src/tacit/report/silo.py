@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tacit.privacy.guarantee import epsilon_up
 from tacit.report import verdict
 from tacit.report.box import signed_box
 from tacit.report.kept import kind as kind_of
@@ -99,10 +100,15 @@ def _figures(promise: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("ε = ∞", "no bound on what may be learned about this silo")]
     unit = promise.get("unit", "task")
     whom = "this silo" if unit == "task" else f"any one {unit} of this silo"
-    return [
+    figures = [
         (f"ε = {epsilon_text(promise)}", f"how much may be learned about {whom}"),
         (f"δ = {delta_text(promise['delta'])}", "probability that the bound fails"),
     ]
+    whole = promise.get("tasks_epsilon")
+    if whole is not None:
+        said = "beside that, in this run: how much may be learned about this silo as a whole"
+        figures.append((f"ε = {epsilon_up(whole)}", said))
+    return figures
 
 
 def _left(report: Mapping[str, Any]) -> str:
