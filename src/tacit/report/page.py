@@ -200,7 +200,8 @@ def drawing(fig: Figure | None, name: str, caption: str, *, slim: bool = False) 
     width = min(100.0, 100 * fig.get_figwidth() / WIDE)
     drawn = svg(fig, name, caption)
     if slim:
-        fig.set_size_inches(SLIM, min(1.2 * fig.get_figheight(), 1.4 * SLIM))
+        height = fig.get_figheight()
+        fig.set_size_inches(SLIM, min(1.2 * height, max(height, 1.4 * SLIM)))
         return framed(drawn, width, caption, svg(fig, f"{name}-slim", caption))
     return framed(drawn, width, caption)
 

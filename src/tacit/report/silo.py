@@ -146,7 +146,7 @@ def _scores(report: Mapping[str, Any]) -> str:
     return (
         "<h2>What this silo got</h2>"
         + paragraph(OWN, "uncovered")
-        + drawing(_bars(entries, kinds), "scores", caption)
+        + drawing(_bars(entries, kinds), "scores", caption, slim=True)
         + table([f"on {part} rows", *(name for name, _ in entries)], rows)
         + _chosen(report)
     )
@@ -165,7 +165,7 @@ def _effects(report: Mapping[str, Any]) -> str:
     return (
         "<h2>What sets this silo apart</h2>"
         + paragraph(APART, "uncovered")
-        + drawing(caterpillar(found, "silos"), "effects", caption)
+        + drawing(caterpillar(found, "silos"), "effects", caption, slim=True)
         + table(head, effects_rows(found))
         + paragraph(f"In {found['units']}.", "note")
     )
