@@ -87,7 +87,7 @@ td + td { white-space: nowrap; }
 table.left td, td .said { white-space: normal; }
 th, td { padding: 7px 10px; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere;
-  min-width: 6em; }
+  min-width: 9em; }
 .wide .corner { min-width: 250px; }
 th small { display: block; font-weight: 400; }
 tr.mine td { font-weight: 650; background: var(--soft); }
@@ -200,8 +200,9 @@ def drawing(fig: Figure | None, name: str, caption: str, *, slim: bool = False) 
     width = min(100.0, 100 * fig.get_figwidth() / WIDE)
     drawn = svg(fig, name, caption)
     if slim:
-        height = fig.get_figheight()
-        fig.set_size_inches(SLIM, min(1.2 * height, max(height, 1.4 * SLIM)))
+        height, narrow = fig.get_figheight(), fig.get_figwidth() < 1.3 * SLIM
+        taller = min(1.2 * height, max(height, 1.4 * SLIM))
+        fig.set_size_inches(SLIM, height * SLIM / fig.get_figwidth() if narrow else taller)
         return framed(drawn, width, caption, svg(fig, f"{name}-slim", caption))
     return framed(drawn, width, caption)
 

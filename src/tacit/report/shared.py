@@ -193,7 +193,7 @@ def forest(found: Mapping[str, Any]) -> Figure | None:
     ax.axvline(0, color=INK, linewidth=1)
     ax.set_xlim(-limit, limit)
     name_rows(ax, [each["name"] for each in drawn])
-    ax.set_xlabel("coefficient (spreads of the target for a spread of the column)")
+    ax.set_xlabel("coefficient, in spreads")
     return fig
 
 
