@@ -105,7 +105,8 @@ def test_why_it_did_not_help():
     many = judge(ours, alone, RunFacts(tasks=900, epsilon=1.0), not_private=better)
     assert "person" not in many.sentences[-1]
     unused = RunFacts(tasks=12, epsilon=1.0, used=0.03)
-    assert "Only 3.0 % of what tasks end with comes from the others" in " ".join(judge(ours, alone, unused, not_private=nor).sentences)
+    said = " ".join(judge(ours, alone, unused, not_private=nor).sentences)
+    assert "Only 3.0 % of what tasks end with comes from the others" in said
 
 
 def test_it_names_those_who_are_too_few_for_the_noise():

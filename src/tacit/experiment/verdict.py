@@ -242,7 +242,9 @@ def _cannot_say(alone: Metrics | None, facts: RunFacts) -> str:
     if not facts.shares:
         return "Nothing was shared, so there is nothing to judge."
     if alone is None:
-        return "It is not known whether taking part helped: nothing was compared with training alone."
+        return (
+            "It is not known whether taking part helped: nothing was compared with training alone."
+        )
     if not facts.unseen:
         return (
             "It is not known whether taking part helped: models were scored on the rows that they "
