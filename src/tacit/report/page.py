@@ -131,7 +131,8 @@ footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
   h1, h2, h3, summary { break-after: avoid; } .verdict, .told, figure, tr, dt, dd, .together,
   .signed { break-inside: avoid; } p { orphans: 3; widows: 3; }
   h2 { margin-top: 28px; } figure svg { max-height: 190mm; } .scroll { overflow: visible; }
-  .box { overflow: visible; } footer { margin-top: 24px; } .onepage { zoom: 0.85; }
+  .box { overflow: visible; } footer { margin-top: 24px;
+  break-before: avoid; } .onepage { zoom: 0.85; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 ).replace("FONT", FONT)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tacit.report import verdict
 from tacit.report.box import signed_box
@@ -212,7 +213,9 @@ def _bars(
         ax.set_ylim(len(values) - 0.5, -0.5)
         ax.set_xlim(0, 1.2 * (100 if kind.percent else max(drawn)) or 1.0)  # room for the number
         if kind.percent:
-            ax.set_xticks(range(0, 101, 20))
+            ax.set_xticks(range(0, 101, 50))
+        else:
+            ax.xaxis.set_major_locator(MaxNLocator(2))
         ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
         ax.grid(False, axis="y")
         ax.set_xlabel(f"{kind.axis}, {kind.better}")
