@@ -136,3 +136,22 @@ def test_columns_that_only_name_rows_are_pointed_at(tmp_path):
     assert json.loads(succeed(words))["different in every row"] == ["number"]
     assert "--drop number" in succeed(words[:-1])  # x differs in every row, but measures
     assert "different in every row" not in json.loads(succeed([*words, "--drop", "number"]))
+
+
+def test_rows_without_a_target_are_counted_and_left_out(table, tmp_path):  # noqa: F811
+    rows = pd.read_csv(table)
+    rows["outcome"] = rows["outcome"].astype(object)
+    rows.loc[[0, 5, 7], "outcome"] = ""
+    rows.to_csv(tmp_path / "gaps.csv", index=False)
+    given = ["data", str(tmp_path / "gaps.csv"), "--task", "hospital", "--target", "outcome"]
+    assert "(3 rows in all)" in fail(given)
+    found = json.loads(succeed([*given, "--drop-unlabelled", "--json"]))
+    assert found["rows without a target"] == 3
+    shown = succeed([*given, "--drop-unlabelled"])
+    assert "3, left out: not covered by the guarantee" in " ".join(shown.split())
+    run = arguments(tmp_path / "gaps.csv", tmp_path / "run", rounds=1)
+    succeed([*run, "--no-baselines", "--drop-unlabelled"])
+    written = (tmp_path / "run" / "result.json").read_text()
+    assert "rows without one are left out" in written and "3 rows" not in written
+    facts = ["forecast", "--data", str(tmp_path / "gaps.csv"), *given[2:], "--rows", "9"]
+    succeed([*facts, "--drop-unlabelled"])

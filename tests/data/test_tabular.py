@@ -14,7 +14,7 @@ import torch
 from tacit.data import Schema, from_table, load, read_table
 from tacit.data.federation import PARTS
 from tacit.data.reading import as_table
-from tacit.data.tabular import plain_text, write_predictions
+from tacit.data.tabular import LABELLED, plain_text, write_predictions
 from tacit.errors import TacitError
 
 GOOD = "site,age,sex,y\n" + "".join(
@@ -217,6 +217,66 @@ def test_bad_cells_are_named(tmp_path):
     assert "row 8 (line 11 of t.csv)" in error(write(tmp_path, shifted), min_rows=3)
     shown = error(pd.DataFrame({"site": ["a"] * 4, "v": ["1", "2", "x", "3"], "y": [1, 2, 3, 4]}))
     assert shown.startswith("row 3, column 'v': 'x' is not a number")
+
+
+def unanswered(**more) -> dict[str, list]:
+    """Four sites; one has no target at all, and one row has a category that no other has."""
+    rows = [(f"s{k % 4}", 20.0 + k, "FM"[k % 3 == 0], k * 0.5) for k in range(24)]
+    site, age, sex, y = map(list, zip(*rows))
+    for k in range(24):
+        y[k] = None if site[k] == "s3" or k in (4, 5) else y[k]
+    sex[4], age[5] = "unknown", None
+    return {"site": site, "age": age, "sex": sex, "y": y, **more}
+
+
+def test_rows_without_a_target_are_left_out_where_that_is_said():
+    told = error(unanswered())
+    assert "(8 rows in all)" in told and "drop_unlabelled=True (--drop-unlabelled)" in told
+    whole = unanswered()
+    there = [k for k, y in enumerate(whole["y"]) if y is not None]
+    kept = {name: [values[k] for k in there] for name, values in whole.items()}
+    found = from_table(whole, task="site", target="y", drop_unlabelled=True)
+    same(found, from_table(kept, task="site", target="y"))  # they decide nothing: no category, gap
+    assert list(found.names) == ["s0", "s1", "s2"] and LABELLED in found.assumptions
+    # The same words whether or not there are such rows: how many is a task's own matter.
+    tidy = from_table(kept, task="site", target="y", drop_unlabelled=True)
+    assert tidy.assumptions == found.assumptions
+    schema = found.schema
+    same(from_table(whole, schema=schema, drop_unlabelled=True), found)
+    nothing = unanswered(y=[None] * 24)
+    assert "no row of a table in memory has a target in y" in error(nothing, drop_unlabelled=True)
+    # A later mistake is still called by its place in the file.
+    wrong = unanswered(age=["old", *map(str, range(1, 22)), "older", "23"])
+    wrong["y"][0] = None
+    assert "row 23, column 'age': 'older'" in error(wrong, drop_unlabelled=True)
+
+
+def test_a_row_without_a_target_changes_no_other_task():
+    """Nor the rest of its own: whoever looks at splits and scales sees nothing of it."""
+    whole = unanswered()
+    more = {name: [*values, *new] for (name, values), new in zip(
+        whole.items(), (["s0", "s9"], [1e6, 1.0], ["other", "F"], [None, None]))}  # fmt: skip
+    one, other = (
+        from_table(each, task="site", target="y", drop_unlabelled=True) for each in (whole, more)
+    )
+    same(one, other)
+    assert one.schema == other.schema
+
+
+def test_several_targets_may_be_missing_in_part():
+    labels = {"a": [1, 0, None, None] * 6, "b": [0, 1, 1, None] * 6}
+    table = {**unanswered(), **labels}
+    given = {"task": "site", "target": ["a", "b"], "drop": ["y"], "drop_unlabelled": True}
+    some = from_table({**table, "site": ["p", "q", "p", "q"] * 6}, kind="multilabel", **given)
+    both = from_table({**table, "site": ["p", "q", "p", "q"] * 6}, **given)
+    rows = [sum(len(made.part(part).y) for part in PARTS) for made in (some, both)]
+    assert rows == [18, 12]
+
+
+def test_an_outcome_over_time_needs_both_columns():
+    table = unanswered(y=[None, *range(1, 24)], died=[1, None, *[0, 1] * 11])
+    made = from_table(table, task="site", target="y", event="died", drop_unlabelled=True)
+    assert sum(len(made.part(part).y) for part in PARTS) == 22
 
 
 def test_mostly_text_is_a_category(tmp_path):

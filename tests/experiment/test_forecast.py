@@ -13,7 +13,7 @@ import tacit
 from tacit.engine.progress import silent
 from tacit.errors import TacitError
 from tacit.experiment.expected import expected, off, releases
-from tacit.experiment.forecast import EPSILONS, point, simulated
+from tacit.experiment.forecast import EPSILONS, NOT_FORESEEN, point, simulated
 from tacit.experiment.supposed import PREDICTABLE, WORLDS, Facts, directions, made_up
 from tacit.privacy import Privacy
 from tests.test_cli import fail, succeed, table  # noqa: F401
@@ -100,7 +100,8 @@ def test_errors_are_between_knowing_all_and_nothing():
 
 def test_the_answer_names_what_would_help():
     said = tacit.forecast(tasks=50, rows=10, features=20, classes=2, epsilon=1.0)
-    assert said.here.likely == "unlikely" and said.sentence.startswith("unlikely to help")
+    assert said.here.likely == NOT_FORESEEN and said.sentence.startswith("no help is foreseen")
+    assert "says no too often" in str(said) and said.to_json()["caution"] == said.caution
     assert said.tasks_needed and said.epsilon_needed
     assert f"{said.tasks_needed} tasks" in said.sentence and "ε = " in said.sentence
     facts = Facts(50, 10, 20, "binary")
@@ -108,7 +109,7 @@ def test_the_answer_names_what_would_help():
     assert point(facts, said.epsilon_needed).likely in ("likely", "very likely")
     more = tacit.forecast(tasks=1000, rows=10, features=20, classes=2, epsilon=1.0)
     assert "likely to help: about" in more.sentence and "log loss" in more.sentence
-    assert "half is common" in str(more)
+    assert "half is common" in str(more) and "too often" not in str(more)
     assert {each.rounds for each in more.by_course} > {more.here.rounds}
     assert more.by_course[-1].cohort == 0.5
 
@@ -116,7 +117,7 @@ def test_the_answer_names_what_would_help():
 def test_columns_of_yes_and_no_need_no_unit():
     """Votes for units of 30 columns drown where those for none do not."""
     facts = Facts(316, 14, 31, "binary")
-    assert point(facts, 1.0).likely == "unlikely"
+    assert point(facts, 1.0).likely == NOT_FORESEEN
     assert point(replace(facts, numbers=1), 1.0).likely == "very likely"
 
 

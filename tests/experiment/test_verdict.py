@@ -47,7 +47,7 @@ def test_it_agrees_with_the_paired_interval(seed):
     said = {
         "helped": "Taking part helped",
         "lost": "Taking part did not help",
-        "unclear": "Whether taking part helped cannot be told",
+        "unclear": "It is unclear whether taking part helped",
     }
     assert found.sentences[0].startswith(said[found.outcome])
     json.dumps(found.to_json(), allow_nan=False)
@@ -57,7 +57,8 @@ def test_it_agrees_with_the_paired_interval(seed):
 def test_with_less_than_two_tasks_nothing_is_said(losses):
     found = judge(scores(losses[0]), scores(losses[1]), MANY)
     assert (found.outcome, found.colour, found.difference) == ("unknown", "grey", None)
-    assert "cannot be told" in found.sentences[0]
+    said = ("It is unclear whether taking part", "One task is too few to say whether taking part")
+    assert found.sentences[0].startswith(said)
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -104,17 +105,18 @@ def test_why_it_did_not_help():
     many = judge(ours, alone, RunFacts(tasks=900, epsilon=1.0), not_private=better)
     assert "person" not in many.sentences[-1]
     unused = RunFacts(tasks=12, epsilon=1.0, used=0.03)
-    assert "3.0 % shared" in " ".join(judge(ours, alone, unused, not_private=nor).sentences)
+    said = " ".join(judge(ours, alone, unused, not_private=nor).sentences)
+    assert "Only 3.0 % of what tasks end with comes from the others" in said
 
 
 def test_it_names_those_who_are_too_few_for_the_noise():
     ours, alone = paired(-0.05)
     better = scores(alone.per_task["loss"] - 0.1)
     said = " ".join(judge(ours, alone, MANY, not_private=better).sentences)
-    assert "12 tasks are too few" in said and "--unit person" in said
+    assert "with 12 tasks, ε = " in said and "--unit person" in said
     persons = RunFacts(tasks=12, epsilon=1.0, hidden="person", crowd=300)
     said = " ".join(judge(ours, alone, persons, not_private=better).sentences)
-    assert "300 persons are too few" in said and "Twice as many persons" in said
+    assert "with 300 persons, ε = " in said and "Twice as many persons" in said
     assert "--unit" not in said
 
 
@@ -189,7 +191,7 @@ def test_sharing_helps_nobody_whose_rows_are_many_and_unlike():
     assert found.sentences[0].startswith("Taking part made no difference")
     assert (found.colour, found.why) == ("grey", "unlike")
     assert "open" in run.baselines
-    assert "Not even without privacy" in " ".join(found.sentences)
+    assert "does not help even without privacy" in " ".join(found.sentences)
 
 
 def test_what_is_drowned_in_noise_does_not_pass_for_help():

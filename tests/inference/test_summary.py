@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.data.common import ENDS
 from tacit.errors import TacitError
 from tacit.experiment.run import Run
 from tacit.inference.summary import COVERED, NORMAL, OPEN, SEEDED, MixedSummary, Told, _noise
@@ -199,6 +200,16 @@ def test_a_leak_is_not_called_covered():
     leaky = replace(run, guarantee=replace(run.guarantee, leaks=("a mean without noise",)))
     assert "leaks" in leaky.summary().label
     assert "covered" not in leaky.summary().label
+
+
+def test_it_says_where_features_end():
+    """Under privacy they do, and the promise says so too; without it nothing is cut."""
+    private, plain = clinics(1.0), clinics(None)
+    said = "A feature counts as at most 5 units from its centre"
+    assert said in str(private.summary()) and said in private.summary()._repr_html_()
+    assert ENDS in private.guarantee.assumptions
+    assert plain.summary().farthest is None and said not in str(plain.summary())
+    assert ENDS not in plain.guarantee.assumptions
 
 
 def test_it_prints_as_text_and_in_notebooks():

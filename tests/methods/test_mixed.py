@@ -12,6 +12,7 @@ from statsmodels.tools.numdiff import approx_hess
 
 import tacit
 from tacit import Privacy, TacitError
+from tacit.data.common import ENDS
 from tacit.experiment.baselines import exactly_alone
 from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import simulation_of
@@ -263,6 +264,7 @@ def test_votes_that_would_drown_are_spared_and_that_is_said():
     stages = [entry["stage"] for entry in run.simulation.channel.ledger.entries]
     assert stages == ["lengths", "information", *["scores"] * 4]
     assert any("keeps its own units" in each for each in run.guarantee.assumptions)
+    assert ENDS in run.guarantee.assumptions
     assert not any("common units, which were found" in each for each in run.guarantee.assumptions)
     # Nobody's constants stand for all: there is no shared model in units of the table.
     assert all(np.isnan(each.estimate) for each in run.summary().coefficients)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import tacit
-from tacit.cli.options import OPTION, Categorical, Drop, Json, names
+from tacit.cli.options import OPTION, Categorical, Drop, DropUnlabelled, Json, names
 from tacit.errors import TacitError
 
 
@@ -38,6 +38,7 @@ def forecast(
     target: Annotated[str | None, OPTION(help="Its column to predict.")] = None,
     drop: Drop = None,
     categorical: Categorical = None,
+    drop_unlabelled: DropUnlabelled = False,
     plot: Annotated[Path | None, OPTION(help="Draw the gain over ε and tasks: .png, .svg.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -48,6 +49,7 @@ def forecast(
     """
     columns = {"task": task, "target": target}
     columns |= {"drop": names(drop), "categorical": names(categorical)}
+    columns |= {"drop_unlabelled": drop_unlabelled or None}
     facts: dict[str, Any] = {} if data is None else public_facts(data, columns)
     given = {"tasks": tasks, "rows": rows, "features": features, "classes": classes}
     given |= {"numbers": numbers}

@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tacit import data
-from tacit.cli.options import OPTION, Categorical, Drop, Json, names, pairs, targets
+from tacit.cli.options import OPTION, Categorical, Drop, DropUnlabelled, Json, names, pairs, targets
+from tacit.data.cells import unlabelled
 from tacit.data.lacking import in_words, lacking
 from tacit.data.numerals import READ
 from tacit.data.reading import SUFFIXES, read_table
@@ -67,6 +69,7 @@ def data_sets(
     ] = None,
     drop: Drop = None,
     categorical: Categorical = None,
+    drop_unlabelled: DropUnlabelled = False,
     min_rows: Annotated[int | None, OPTION(help="Leave out tasks with fewer rows.")] = None,
     encoding: Annotated[str | None, OPTION(help="Of text that is not UTF-8.")] = None,
     option: Annotated[
@@ -83,13 +86,17 @@ def data_sets(
         given = {"task": task, "target": targets(target), "min_rows": min_rows}
         given |= {"encoding": encoding, "event": event}
         given |= {"drop": names(drop), "categorical": names(categorical)}
+        given |= {"drop_unlabelled": drop_unlabelled or None}
         options = {key: value for key, value in given.items() if value is not None}
-        found = data.load(source, **(options | pairs("--option", option)))
-        naming = []
+        options |= pairs("--option", option)
+        found, naming, without = data.load(source, **options), [], 0
         if isinstance(found.schema, Schema) and source.endswith(SUFFIXES):
-            naming = naming_rows(read_table(source, encoding), found.schema)
+            table = read_table(source, encoding)
+            gone = unlabelled(table, found.schema.target, options.get("kind") == "multilabel")
+            naming = naming_rows(table.only(np.flatnonzero(~gone)), found.schema)
+            without = int(gone.sum())
         written = None if write_schema is None else _written(found, write_schema)
-        _describe(found, naming, written, as_json)
+        _describe(found, naming, without, written, as_json)
         return
     if write_schema is not None:
         raise TacitError("--write-schema needs a table: tacit data FILE --task … --target …")
@@ -118,7 +125,9 @@ def _written(federation: Any, path: Path) -> str:
     return f"{path}: {DERIVED}"
 
 
-def _describe(federation: Any, naming: list[str], schema: str | None, as_json: bool) -> None:
+def _describe(
+    federation: Any, naming: list[str], without: int, schema: str | None, as_json: bool
+) -> None:
     counts = federation.train.counts
     facts = {
         "source": federation.source,
@@ -131,6 +140,7 @@ def _describe(federation: Any, naming: list[str], schema: str | None, as_json: b
         "assumed public": list(federation.assumptions),
         "leaks": list(federation.leaks),
     }
+    facts |= {"rows without a target": without} if without else {}
     facts |= {} if federation.schema is None else {"cells": READ}
     facts |= {"different in every row": naming} if naming else {}
     absent = lacking(federation)
@@ -146,6 +156,8 @@ def _describe(federation: Any, naming: list[str], schema: str | None, as_json: b
         "training rows": f"{facts['training rows']}: {NOT_COVERED}",
         "rows of a task": f"{sizes}: {NOT_COVERED}",
     }
+    if without:
+        shown["rows without a target"] = f"{without}, left out: {NOT_COVERED}"
     if naming:
         shown["different in every row"] = (
             f"{', '.join(naming)}: taken for measurements; if they only name rows, leave them out "

@@ -21,6 +21,9 @@ Quiet = Annotated[bool, OPTION("--quiet", "-q", help="Print only the path of the
 
 Drop = Annotated[str | None, OPTION(help="Columns to leave out, with commas.")]
 Categorical = Annotated[str | None, OPTION(help="Columns of numbers that are categories.")]
+DropUnlabelled = Annotated[
+    bool, OPTION("--drop-unlabelled", help="Leave out rows without a target.")
+]
 
 
 def names(text: str | None) -> list[str] | None:

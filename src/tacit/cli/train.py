@@ -25,6 +25,7 @@ DATA = [
         ("drop", list, "Columns to leave out, with commas."),
         ("features", list, "Columns to use, with commas."),
         ("categorical", list, "Columns of numbers that are categories."),
+        ("drop_unlabelled", Literal[True], "Leave out rows without a target."),
         ("person", str, "Column that says which person a row is of, for --unit person."),
         ("min_rows", int, "Leave out tasks with fewer rows."),
         (

@@ -49,7 +49,8 @@ class Table(dict[str, np.ndarray]):
     def only(self, rows: np.ndarray) -> Table:
         """Some of the rows, which are still called by the places they had."""
         part = Table({name: values[rows] for name, values in self.items()})
-        part.source, part.places, part.decimal = self.source, rows, self.decimal
+        part.source, part.decimal = self.source, self.decimal
+        part.places = rows if self.places is None else self.places[rows]
         part.lines = None if self.lines is None else self.lines[rows]
         return part
 
@@ -201,6 +202,12 @@ def missing(cells: np.ndarray) -> np.ndarray:
     if cells.dtype == object:
         return np.array([cell is None for cell in cells.tolist()], dtype=bool)
     return np.isnan(cells)
+
+
+def unlabelled(table: Table, targets: Sequence[str], may_miss: bool = False) -> np.ndarray:
+    """Which rows lack a target; where labels may be missing, those that have none of them."""
+    gaps = [gaps_in(table, name) for name in targets]
+    return np.logical_and.reduce(gaps) if may_miss else np.logical_or.reduce(gaps)
 
 
 def count_rows(which: np.ndarray) -> str:

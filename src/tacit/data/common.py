@@ -23,6 +23,10 @@ NEARLY = 0.02
 FARTHEST = 5.0
 """Values are at most so many units from the centre: no outlier, and no unit that noise made too
 small, may decide what a model says."""
+ENDS = (
+    f"a feature counts as at most {FARTHEST:g} units from its centre, in training and in "
+    "predictions: a value farther out is moved to there"
+)
 ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
 AGREED = "columns and target are in common units, which were found by releases of this run"
@@ -102,8 +106,13 @@ def in_common_units(
         units=None,
         without_unit=lacking,
         own_columns=lacking,
-        assumptions=(*federation.assumptions, AGREED),
+        assumptions=(*federation.assumptions, AGREED, *ends(farthest)),
     )
+
+
+def ends(farthest: float) -> tuple[str, ...]:
+    """What is said where values of features end somewhere."""
+    return (ENDS,) if math.isfinite(farthest) else ()
 
 
 def in_original_units(federation: Federation, w: Tensor) -> Tensor:

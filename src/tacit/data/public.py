@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from tacit.data import preprocess
-from tacit.data.cells import Table, clean, gaps_in, missing, task_names, texts
+from tacit.data.cells import Table, missing, task_names, texts, unlabelled
 from tacit.data.common import ENOUGH, in_common_units, own_units
-from tacit.data.federation import NUMBERS, Federation, Rows
+from tacit.data.federation import Federation, Rows
 from tacit.data.given import target_of
 from tacit.data.lacking import SHOWN, completed
 from tacit.data.preprocess import Scale, TargetScaling
@@ -76,7 +76,9 @@ def _with_public(
         raise TacitError("they give common units already, so leave 'pooled' out of the scaling")
     for column in schema.columns:
         table.column(column.name)
-    kept = table.only(np.flatnonzero(~_unanswered(table, schema)))
+    kept = table.only(
+        np.flatnonzero(~unlabelled(table, schema.target, schema.kind == "multilabel"))
+    )
     if kept.rows < ENOUGH:
         raise TacitError(
             f"{table.source} has {kept.rows} rows with a target, and at least {ENOUGH} are needed; "
@@ -112,14 +114,6 @@ def _with_public(
         f"a task: what is fitted on them ({', '.join(public.to_json()['fitted'])}) costs no ε"
     )
     return replace(made, public=public, assumptions=(*federation.assumptions, said))
-
-
-def _unanswered(table: Table, schema: Schema) -> np.ndarray:
-    """Which rows have no target at all."""
-    if schema.kind in (*NUMBERS, "survival"):
-        return gaps_in(table, schema.target[0])
-    cells = (texts(clean(table.column(name), name), name) for name in schema.target)
-    return np.logical_and.reduce([missing(column) for column in cells])
 
 
 def _check_categories(table: Table, schema: Schema) -> None:

@@ -12,7 +12,16 @@ import numpy as np
 
 from tacit.data import given
 from tacit.data.assemble import About, assemble, target_mode
-from tacit.data.cells import Table, clean, count_rows, missing, numeric_or_none, task_names, text_of
+from tacit.data.cells import (
+    Table,
+    clean,
+    count_rows,
+    missing,
+    numeric_or_none,
+    task_names,
+    text_of,
+    unlabelled,
+)
 from tacit.data.federation import Federation, Kind
 from tacit.data.persons import owners_of
 from tacit.data.preprocess import Scale, TargetScaling
@@ -27,6 +36,11 @@ from tacit.errors import TacitError
 if TYPE_CHECKING:
     from tacit.formula.design import FormulaSchema
 
+LABELLED = (
+    "which tasks have a row with a target is taken to be public (rows without one are left out)"
+)
+"""Said whether or not a row was left out, and never how many: that is a task's own matter."""
+
 
 def from_table(
     table: Any,
@@ -36,6 +50,7 @@ def from_table(
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    drop_unlabelled: bool = False,
     kind: Kind | None = None,
     event: str | None = None,
     cuts: Sequence[float] | None = None,
@@ -67,6 +82,8 @@ def from_table(
         10, 20, 50 and so on up to 10 000.
     features, drop : columns to use, or columns not to use; by default all others are used.
     categorical : columns of numbers that are really categories.
+    drop_unlabelled : leave out rows without a target. Each row is judged by itself, so nothing but
+        the tasks that have no row left is told to others. Without it such a row is an error.
     schema : what is otherwise decided by looking at all rows, as public constants: a `Schema`, or
         the path of the file that `tacit data --write-schema` wrote and people corrected. It says
         the columns, the target with its kind, and which tasks take part; leave those out here.
@@ -94,11 +111,16 @@ def from_table(
         check_roles(kind, target, event, cuts)
         if event is not None and isinstance(target, str):
             target, kind = [target, event], "survival"
+        if drop_unlabelled and target is not None:
+            names = [target] if isinstance(target, str) else target
+            columns = _labelled(columns, names, kind == "multilabel")
         known, y = _decide(columns, task, target, features, drop, categorical, kind, cuts)
         said = (PUBLIC,)
     else:
         known = schema if isinstance(schema, Schema) else read_schema(schema)
         said = given.assumed(known)
+        if drop_unlabelled:
+            columns = _labelled(columns, known.target, known.kind == "multilabel")
         scale, target_scale = given.scaling(known, scale, target_scale)
         roles = {"task": task, "target": target}
         others = {"features": features, "categorical": categorical, "kind": kind}
@@ -121,7 +143,7 @@ def from_table(
             source=source or columns.source,
             features=matrix_names,
             schema=known,
-            assumptions=said,
+            assumptions=(*said, LABELLED) if drop_unlabelled else said,
             owners=owners_of(whose, x, cells),
         ),
         rule=rule,
@@ -135,6 +157,14 @@ def from_table(
         return made
     target_scale = target_mode(made.kind, scale, target_scale)
     return with_public(made, beside, "task" if scale == "auto" else scale, target_scale)
+
+
+def _labelled(table: Table, targets: Sequence[str], may_miss: bool) -> Table:
+    """The rows that have a target; the others decide nothing, not even which categories exist."""
+    kept = table.only(np.flatnonzero(~unlabelled(table, targets, may_miss)))
+    if not kept.rows:
+        raise TacitError(f"no row of {table.source} has a target in {', '.join(targets)}")
+    return kept
 
 
 def _decide(
@@ -175,7 +205,8 @@ def _target_values(
     if gaps.any() and (not may_miss or gaps.all()):
         raise TacitError(
             f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
-            f"({count_rows(gaps)} in all); fill it in or remove the row{remedy}"
+            f"({count_rows(gaps)} in all); fill it in, or leave such rows out: "
+            f"drop_unlabelled=True (--drop-unlabelled){remedy}"
         )
     return (cells if numbers is None else numbers), gaps
 

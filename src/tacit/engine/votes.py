@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tacit.data.common import FARTHEST, in_common_units
+from tacit.data.common import FARTHEST, ends, in_common_units
 from tacit.data.federation import Federation
 from tacit.data.persons import in_found_units
 from tacit.errors import TacitError
@@ -126,7 +126,8 @@ class Votes:
             return federation
         unknown = torch.full((len(federation.units),), torch.nan)
         made = in_common_units(federation, unknown, unknown, self.farthest)
-        return replace(made, assumptions=(*federation.assumptions, SPARED))
+        said = (*federation.assumptions, SPARED, *ends(self.farthest))
+        return replace(made, assumptions=said)
 
     def applied(self, federation: Federation, board: Board) -> Federation:
         """The rows in the units on the billboard; once is enough."""

@@ -242,11 +242,13 @@ def _cannot_say(alone: Metrics | None, facts: RunFacts) -> str:
     if not facts.shares:
         return "Nothing was shared, so there is nothing to judge."
     if alone is None:
-        return "Whether taking part helped is not known: nothing was compared with training alone."
+        return (
+            "It is not known whether taking part helped: nothing was compared with training alone."
+        )
     if not facts.unseen:
         return (
-            "Whether taking part helped is not known: scores are of rows that models were trained "
-            "on, and say nothing about new ones."
+            "It is not known whether taking part helped: models were scored on the rows that they "
+            "were trained on, which says nothing about new rows."
         )
     return ""
 
@@ -272,21 +274,21 @@ def _helped(
     first = {
         "helped": "Taking part helped",
         "lost": "Taking part did not help",
-        "unclear": "Whether taking part helped cannot be told",
+        "unclear": "It is unclear whether taking part helped",
     }[outcome]
     if outcome == "unclear" and max(-relative.low, relative.high) < NOTHING:
         first = "Taking part made no difference"
-    return f"{first}: beside {against}, {loss} is {size}; {tally}."
+    return f"{first}: compared with {against}, {loss} is {size}; {tally}."
 
 
 def _one(loss: str, paired: _Paired, facts: RunFacts) -> str:
     """With a single task there is no interval over tasks."""
     both = np.isfinite(paired.before) & np.isfinite(paired.after)
     if not both.any():
-        return f"Whether taking part helped cannot be told: no {facts.party} has scores."
+        return f"It is unclear whether taking part helped: no {facts.party} has scores."
     before, after = float(paired.before[both][0]), float(paired.after[both][0])
     return (
-        f"Whether taking part helped cannot be told from one {facts.party}: its {loss} is "
+        f"One {facts.party} is too few to say whether taking part helped: its {loss} is "
         f"{after:.4g} with the others, and {before:.4g} alone."
     )
 
@@ -296,29 +298,29 @@ def _because(why: Why, facts: RunFacts) -> list[str]:
     unused = ""
     if facts.used is not None and facts.used < UNUSED:
         part = _percent(facts.used)
-        unused = f" What tasks end with is {part} shared; the rest they do by themselves."
+        unused = f" Only {part} of what tasks end with comes from the others."
     if why == "noise":
         assert facts.epsilon is not None
-        told = f"Without privacy the same method helps: at ε = {facts.epsilon:.3g} "
         crowd, hidden = facts.crowd or facts.tasks, facts.hidden
-        told += f"{_many(crowd, hidden)} are too few for the noise.{unused}"
+        told = f"Without privacy the same method helps: with {_many(crowd, hidden)}, "
+        told += f"ε = {facts.epsilon:.3g} needs too much noise.{unused}"
         change = (
             f"Twice as many {hidden}s, or twice the ε, would halve the noise in what is shared."
         )
         if hidden == "task" and facts.tasks < FEW_TASKS:
             change += (
-                " Where rows belong to persons, hiding every person in the place of whole tasks "
+                " If rows belong to people, hiding each person instead of whole tasks "
                 "(unit='person', --unit person) needs far less noise."
             )
         return [told, change]
     if why == "unlike":
         even = "Nothing was hidden, so noise is not the reason"
         if facts.epsilon is not None:
-            even = "Not even without privacy does it help"
-        return [f"{even}: tasks are too unlike, or have rows enough of their own.{unused}"]
+            even = "It does not help even without privacy"
+        return [f"{even}: tasks are too unlike, or have enough rows of their own.{unused}"]
     if why == "few rows":
-        return [f"There are too few tasks, or too few rows to score, to tell.{unused}"]
-    return [f"Whether noise or unlike tasks are the reason cannot be told from this run.{unused}"]
+        return [f"There are too few tasks, or too few scored rows, to tell.{unused}"]
+    return [f"This run cannot tell whether noise or unlike tasks are the reason.{unused}"]
 
 
 def _broken(facts: RunFacts) -> tuple[str, ...]:

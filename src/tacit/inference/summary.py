@@ -140,6 +140,8 @@ class MixedSummary:
     units: str
     without_unit: tuple[str, ...]
     """Whose common unit drowned in noise: if there is one, no coefficient has an interval."""
+    farthest: float | None
+    """Values of features end so many units from the centre; None where they do not."""
     tasks: int
     releases: int
     label: str
@@ -159,6 +161,7 @@ class MixedSummary:
             "label": self.label,
             "units": self.units,
             "without_unit": list(self.without_unit),
+            "farthest": self.farthest,
             "coefficients": [each.to_json() for each in self.coefficients],
             "covariance": [[_plain(value) for value in row] for row in self.covariance.tolist()],
             "own": {
@@ -238,11 +241,19 @@ def summary(run: Run) -> MixedSummary:
         conditional=conditional,
         units=back.words,
         without_unit=lacking,
+        farthest=_farthest(federation),
         tasks=tasks,
         releases=promise.releases or simulation.board.round,
         label=label_of(promise),
         guarantee=str(promise),
     )
+
+
+def _farthest(federation: Federation) -> float | None:
+    made = federation.preprocessing
+    if made is None or made.farthest is None:
+        return None
+    return float(made.farthest.min())
 
 
 def label_of(promise: Guarantee) -> str:

@@ -43,7 +43,7 @@ def section(result: Mapping[str, Any]) -> str:
         "good for these members: the paler the rest of a row, the more they gain from their own "
         "group."
     )
-    return head + said + drawing(_drawn(found), "groups", caption)
+    return head + said + drawing(_drawn(found), "groups", caption, slim=True)
 
 
 def _drawn(found: Mapping[str, Any]) -> Figure:

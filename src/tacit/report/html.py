@@ -235,7 +235,7 @@ def _against_alone(result: Mapping[str, Any], tasks: Comparison | None, kind: Sc
     spread = "Positive: the personal model is better than training alone."
     spread += " Grey: no different." if (tasks.gain == 0).any() else ""
     head = heading("Task by task, against training alone", result)
-    first = drawing(plots.task_by_task(tasks, kind), "tasks", caption)
+    first = drawing(plots.task_by_task(tasks, kind), "tasks", caption, slim=True)
     return together(head, first) + drawing(plots.gains(tasks, kind), "gains", spread, slim=True)
 
 

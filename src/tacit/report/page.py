@@ -87,7 +87,7 @@ td + td { white-space: nowrap; }
 table.left td, td .said { white-space: normal; }
 th, td { padding: 7px 10px; border-bottom: 1px solid var(--grid); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere;
-  min-width: 6em; }
+  min-width: 9em; }
 .wide .corner { min-width: 250px; }
 th small { display: block; font-weight: 400; }
 tr.mine td { font-weight: 650; background: var(--soft); }
@@ -131,7 +131,8 @@ footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
   h1, h2, h3, summary { break-after: avoid; } .verdict, .told, figure, tr, dt, dd, .together,
   .signed { break-inside: avoid; } p { orphans: 3; widows: 3; }
   h2 { margin-top: 28px; } figure svg { max-height: 190mm; } .scroll { overflow: visible; }
-  .box { overflow: visible; } footer { margin-top: 24px; } .onepage { zoom: 0.85; }
+  .box { overflow: visible; } footer { margin-top: 24px;
+  break-before: avoid; } .onepage { zoom: 0.85; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 ).replace("FONT", FONT)
@@ -200,7 +201,9 @@ def drawing(fig: Figure | None, name: str, caption: str, *, slim: bool = False) 
     width = min(100.0, 100 * fig.get_figwidth() / WIDE)
     drawn = svg(fig, name, caption)
     if slim:
-        fig.set_size_inches(SLIM, min(1.2 * fig.get_figheight(), 1.4 * SLIM))
+        height, narrow = fig.get_figheight(), fig.get_figwidth() < 1.3 * SLIM
+        taller = min(1.2 * height, max(height, 1.4 * SLIM))
+        fig.set_size_inches(SLIM, height * SLIM / fig.get_figwidth() if narrow else taller)
         return framed(drawn, width, caption, svg(fig, f"{name}-slim", caption))
     return framed(drawn, width, caption)
 

@@ -26,6 +26,9 @@ ABOUT = (
     "Estimates are not shrunk; standard errors hold both sampling and privacy noise. Predictions "
     "use the shrunk ones."
 )
+ENDS = (
+    "A feature counts as at most {} units from its centre; values farther out are moved to there."
+)
 LACKING = (
     "No common unit was found for {}: the votes for it drowned in noise. Coefficients would mean "
     "something else in every task, so none is given."
@@ -51,14 +54,14 @@ def section(result: Mapping[str, Any]) -> str:
         "<h2>Shared coefficients</h2>"
         + paragraph(covered, "covered" if result["guarantee"].get("private") else "uncovered")
         + tables(found)
-        + drawing(forest(found), "forest", caption)
+        + drawing(forest(found), "forest", caption, slim=True)
     )
 
 
 def tables(found: Mapping[str, Any]) -> str:
     """The coefficients, then the variances."""
     rows = _rows(found["coefficients"])
-    said = f"In {found['units']}. {ABOUT} {_missing(found)}"
+    said = " ".join(filter(None, [f"In {found['units']}.", ABOUT, _ends(found), _missing(found)]))
     own = [[name, *values] for name, *values in _own(found)]
     head = ["vary between tasks", "standard deviation", *VARIED, *_correlated(found)]
     return (
@@ -75,12 +78,18 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
     parts = [
         f"Mixed model of {count}; {found['units']}",
         _aligned([list(HEAD), *_rows(found["coefficients"])]),
-        *filter(None, [_missing(found)]),
+        *filter(None, [_ends(found), _missing(found)]),
         _aligned([["vary between tasks", "sd", *VARIED, *_correlated(found)], *_own(found)]),
         "\n".join(f"{name}: {value}" for name, value in _facts(found)),
         f"{sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
     ]
     return "\n\n".join(parts)
+
+
+def _ends(found: Mapping[str, Any]) -> str:
+    """How far from the centre values count; empty where they all count as they are."""
+    farthest = found.get("farthest")
+    return ENDS.format(f"{farthest:g}") if farthest else ""
 
 
 def _missing(found: Mapping[str, Any]) -> str:
@@ -184,7 +193,7 @@ def forest(found: Mapping[str, Any]) -> Figure | None:
     ax.axvline(0, color=INK, linewidth=1)
     ax.set_xlim(-limit, limit)
     name_rows(ax, [each["name"] for each in drawn])
-    ax.set_xlabel("coefficient (spreads of the target for a spread of the column)")
+    ax.set_xlabel("coefficient, in spreads")
     return fig
 
 

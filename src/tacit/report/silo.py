@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tacit.privacy.guarantee import epsilon_up
 from tacit.report import verdict
@@ -152,7 +153,7 @@ def _scores(report: Mapping[str, Any]) -> str:
     return (
         "<h2>What this silo got</h2>"
         + paragraph(OWN, "uncovered")
-        + drawing(_bars(entries, kinds), "scores", caption)
+        + drawing(_bars(entries, kinds), "scores", caption, slim=True)
         + table([f"on {part} rows", *(name for name, _ in entries)], rows)
         + _chosen(report)
     )
@@ -171,7 +172,7 @@ def _effects(report: Mapping[str, Any]) -> str:
     return (
         "<h2>What sets this silo apart</h2>"
         + paragraph(APART, "uncovered")
-        + drawing(caterpillar(found, "silos"), "effects", caption)
+        + drawing(caterpillar(found, "silos"), "effects", caption, slim=True)
         + table(head, effects_rows(found))
         + paragraph(f"In {found['units']}.", "note")
     )
@@ -218,7 +219,9 @@ def _bars(
         ax.set_ylim(len(values) - 0.5, -0.5)
         ax.set_xlim(0, 1.2 * (100 if kind.percent else max(drawn)) or 1.0)  # room for the number
         if kind.percent:
-            ax.set_xticks(range(0, 101, 20))
+            ax.set_xticks(range(0, 101, 50))
+        else:
+            ax.xaxis.set_major_locator(MaxNLocator(2))
         ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
         ax.grid(False, axis="y")
         ax.set_xlabel(f"{kind.axis}, {kind.better}")

@@ -13,7 +13,7 @@ Colour = Literal["green", "amber", "red"]
 WEAK = 10.0
 """Above this ε the odds may change more than 20 000-fold: true, but hardly a promise."""
 MODERATE = math.log(9)
-"""Above this ε somebody who held it as likely as not may become more than 90 % sure."""
+"""Above this ε somebody who thought it as likely as not may become more than 90 % sure."""
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -170,19 +170,19 @@ def meaning(guarantee: Mapping[str, Any]) -> str:
     )
     epsilon = float(guarantee["epsilon"])
     odds = factor_text(epsilon)
-    seen = f"all other {party}s together see"
+    seen = f"all other {party}s see together"
     if (guarantee.get("unit") or "task") != "task":
-        seen = f"all who are outside its {guarantee.get('party') or 'task'} see together"
+        seen = f"those outside its {guarantee.get('party') or 'task'} see together"
     promise = (
         f"whatever {seen}, and however they combine it, their odds "
-        f"{belief} change by at most a factor e^ε = {odds}, except with probability "
+        f"{belief} change by at most a factor of e^ε = {odds}, except with probability "
         f"{_rarely(guarantee)}"
     )
     sure = 100 / (1 + math.exp(-epsilon))
     example = (
-        f"Somebody who held it as likely as not can become at most {up(sure, 0)} % sure."
+        f"Somebody who thought it as likely as not can become at most {up(sure, 0)} % sure."
         if sure <= 99
-        else "Somebody who held it as likely as not can become all but certain."
+        else "Somebody who thought it as likely as not can become all but certain."
     )
     if kind in (SEEDED, LEAKY, UNSURE):
         why = {
