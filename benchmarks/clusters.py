@@ -215,6 +215,7 @@ OPEN: dict[str, list[Method]] = {
         for pull in (0.1, 1.0)
         for sigma in (1.0, 10.0)
     ],
+    "mocha": [MOCHA(lr=1.0, local_steps=1, batch=None, pull=pull) for pull in (0.1, 1.0, 10.0)],
 }
 """What a curator who sees all models may do, with settings to choose from on validation rows."""
 

@@ -18,7 +18,7 @@ from tests.deploy.test_equal import across
 SILOS = ("north", "east", "south", "west")
 BOTH = [tacit.Clusters(groups=2), tacit.ClusterPriors(groups=2)]
 ROUNDS = 7
-"""Those that find groups, and some in which halves of rows are compared."""
+"""Those that find groups, and some in which groups are compared."""
 FILE = """
 [consortium]
 name = "groups"

@@ -30,7 +30,7 @@ from tacit.privacy.bounds import Bounded, Place
 from tests.methods.test_personal_methods import models, run
 
 FREE = {"lr": 0.1, "local_steps": 2, "batch": None}
-COUNTED, TABLED = grouping.COUNT_SHARE, grouping.TABLE_SHARE
+COUNTED, TABLED = grouping.COUNT_SHARE, grouping.WORTH_SHARE
 BOTH = [Clusters(groups=3, batch=None, clip=0.7), ClusterPriors(groups=3, clip=0.7)]
 
 
@@ -97,10 +97,10 @@ class Told(Clusters):
     def stages(self, kind, rounds):
         return ("",) * rounds
 
-    def _joined(self, model, board, state, batches):
+    def compared(self, model, board, buffers, batches):
         first = batches.x[0, 0, 0] > 0
         joined = torch.stack([first, ~first]).to(board["share"])
-        return joined, torch.diag(joined)
+        return joined, torch.tensor([[0.0, 1.0], [0.0, 0.0]])
 
 
 def test_with_the_public_groups_it_is_related(make_federation):
@@ -216,7 +216,8 @@ def test_nobody_moves_more_than_a_clip_or_two_when_replaced(method):
             counts = bounded[:, blocks : blocks + 3]
             assert ((counts > 0).sum(dim=1) == 1).all()
             table = bounded[:, blocks + 3 : blocks + 12]
-            assert ((table > 0).sum(dim=1) == 1).all()
+            told = (table != 0).sum(dim=1)
+            assert (told <= 1).all() and (board.stage or (told == 1).all())
             elsewhere = bounded[:, :blocks].reshape(-1, 3, model.size)[counts == 0]
             assert (elsewhere == 0).all()
 
@@ -359,50 +360,66 @@ def test_a_deserted_group_is_given_up():
 
 
 def test_what_was_sent_is_read_again():
-    joined, halves = torch.eye(3)[1], torch.outer(torch.eye(3)[1], torch.eye(3)[2])
+    """Above the diagonal for two groups, below it against them."""
+    joined, better, worse = torch.eye(3)[1], torch.zeros(3, 3), torch.zeros(3, 3)
+    better[1, 2] = worse[2, 0] = 1.0
     for clip in (0.7, math.inf):
-        sent = grouping.contributed(torch.tensor([0.3, 0.4]), joined, halves, clip, 0.9)
-        blocks, counts, table = grouping.split(sent, 3, clip, 0.9)
+        sent = grouping.contributed(torch.tensor([0.3, 0.4]), joined, better + worse, clip, 0.9)
+        blocks, counts, worth = grouping.split(sent, 3, clip, 0.9)
         assert torch.allclose(blocks[1], torch.tensor([0.3, 0.4]))
         assert (blocks[[0, 2]] == 0).all()
         assert torch.allclose(counts, joined)
-        assert torch.allclose(table, halves)
+        assert torch.allclose(worth, torch.stack([better + better.T, worse + worse.T]))
 
 
-@pytest.mark.parametrize(("agreeing", "noise", "merge"), [(0.9, 0, 0), (0.2, 0, 1), (0.2, 0.2, 0)])
-def test_groups_that_halves_of_rows_do_not_tell_apart_are_merged(agreeing, noise, merge):
-    """Three groups of unequal sizes, the last two alike; unless noise hides whether they are."""
-    a, b, c = 0.4, 0.4, 0.2
-    cross = (1 - agreeing) * b * c / (b + c)  # halves agree by this much more than by chance
-    table = torch.tensor([[a, 0.0, 0.0], [0.0, b - cross, cross], [0.0, cross, c - cross]])
+@pytest.mark.parametrize(
+    ("better", "noise", "merge"), [(0.7, 0.0, 0), (0.55, 0.0, 1), (0.2, 0.0, 1), (0.2, 0.2, 0)]
+)
+def test_groups_that_tasks_are_not_better_off_with_are_merged(better, noise, merge):
+    """The first and the last of three, and no others; unless noise hides what tasks say."""
     models = torch.tensor([[1.0, 1.0], [3.0, 0.0], [0.0, 3.0]])
-    known = (models, torch.tensor([a, b, c]), table, torch.tensor(float(noise)) ** 2)
-    after, share, told = grouping.merged(*known)
+    shares = torch.tensor([0.4, 0.4, 0.2])
+    apart = torch.tensor([[0.0, 0.2, 0.4 * better], [0.2, 0.0, 0.2], [0.4 * better, 0.2, 0.0]])
+    against = torch.zeros(3, 3)
+    against[0, 2] = against[2, 0] = 0.4 * (1 - better)
+    known = (models, shares, torch.stack([apart, against]), torch.tensor(noise) ** 2)
+    after, share, worth = grouping.merged(*known)
     if merge:
-        assert share.tolist() == pytest.approx([a, b + c, 0.0])
-        assert torch.allclose(after[:2], torch.tensor([[1.0, 1.0], [2.0, 1.0]]))
-        assert torch.allclose(told, torch.diag(torch.tensor([a, b + c, 0.0])), atol=1e-6)
+        assert share.tolist() == pytest.approx([0.6, 0.4, 0.0])
+        assert after[0].tolist() == pytest.approx([0.8, 1.4])  # 4 parts of 5: it had less noise
+        assert torch.equal(after[1], models[1])
+        # What was said of either beside the second is said of both.
+        assert float(worth[0, 0, 1]) == float(worth[0, 1, 0]) == pytest.approx(0.4)
+        assert float(worth[1, 0, 1]) == 0.0
     else:
-        assert share.tolist() == pytest.approx([a, b, c])
+        assert share.tolist() == pytest.approx(shares.tolist())
         assert torch.equal(after, models)
-        assert torch.equal(told, table)
 
 
-def test_each_half_of_a_tasks_rows_says_what_it_would_join():
-    """Even rows follow one group's model and odd ones another's; one row alone says nothing."""
-    method, model = Clusters(groups=2, **FREE), FlatModel(torch.nn.Linear(3, 1), "regression")
+def test_a_task_judges_two_groups_by_rows_that_did_not_choose_them():
+    """Even rows say which is best; odd ones, whether that is better than both as one."""
+    method, model = Clusters(groups=3, **FREE), FlatModel(torch.nn.Linear(3, 1), "regression")
     board = Board(method.board(model), 3, 0.1, "")
     x = torch.randn(1, 12, 3, generator=torch.Generator().manual_seed(0))
     sign = 1.0 - 2 * (torch.arange(12) % 2)
-    best = torch.tensor([1.0, 0.0, 0.0, 0.0])
-    board.tensors["models"] = torch.stack([best, -best])
+    best, half, far = torch.eye(4)[0], 0.5 * torch.eye(4)[0], 9 * torch.eye(4)[1]
+    board.tensors["models"] = torch.stack([best, far, -half])
+    board.tensors["share"] = torch.tensor([0.4, 0.2, 0.4])
+    every = torch.full((1, 12), 1 / 12)
+    above, below = torch.zeros(3, 3), torch.zeros(3, 3)
+    above[0, 2] = below[2, 0] = 1.0
     for y, weight, expected in (
-        (sign * x[..., 0], torch.full((1, 12), 1 / 12), [[0, 1], [0, 0]]),
-        (-x[..., 0], torch.full((1, 12), 1 / 12), [[0, 0], [0, 1]]),
-        (sign * x[..., 0], torch.eye(12)[:1], [[1, 0], [0, 0]]),
+        (x[..., 0], every, above),  # the first model, and as one they are 0.25 of it
+        (sign * x[..., 0], every, below),  # odd rows say the opposite
+        (-x[..., 0], every, above),
+        (x[..., 0], every * (torch.arange(12) % 2 == 0), torch.zeros(3, 3)),  # nothing to judge by
     ):
-        _, halves = method.compared(model, board, torch.zeros(0), Batches(x, y, weight))
-        assert halves.tolist() == expected
+        _, worth = method.compared(model, board, torch.zeros(0), Batches(x, y, weight))
+        assert torch.equal(worth, expected)
+    # With one group left, there is nothing to compare.
+    board.tensors["share"] = torch.tensor([1.0, 0.0, 0.0])
+    joined, worth = method.compared(model, board, torch.zeros(0), Batches(x, -x[..., 0], every))
+    assert joined.tolist() == [1, 0, 0] and not worth.any()
 
 
 def of_persons(method):

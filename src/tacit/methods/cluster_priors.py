@@ -109,10 +109,8 @@ class ClusterPriors(Grouped, SharedPrior):
     ) -> tuple[State, Tensor]:
         rows = design(batches, len(board["mean"]), board["mean"].dtype)
         if board.stage not in FINDING:
-            halves = torch.ones_like(board["table"])
-            if self.most > 1:
-                _, halves = self.compared(model, board, state["buffers"], batches)
-            return self._tell(model.kind, board, state, rows, halves)
+            _, worth = self.compared(model, board, state["buffers"], batches)
+            return self._tell(model.kind, board, state, rows, worth)
         w = alone(model.kind, rows, model.known)[2][LOOSE]
         x = direction(w - model.known)
         if board.stage == "moments":
@@ -120,11 +118,12 @@ class ClusterPriors(Grouped, SharedPrior):
         if board.stage == "votes":
             return state, self.unit * nearest(x, board["points"])
         joined = one_hot(self.there(board) - ((x - board["centres"]) ** 2).sum(dim=1))
-        sent = contributed(w - model.known, joined, torch.diag(joined), self.clip)
+        worth = torch.zeros_like(board["worth"][0])
+        sent = contributed(w - model.known, joined, worth, self.clip)
         return state | {"w": w, "joined": joined}, sent
 
     def _tell(
-        self, kind: Kind, board: Board, state: State, rows: Rows, halves: Tensor
+        self, kind: Kind, board: Board, state: State, rows: Rows, worth: Tensor
     ) -> tuple[State, Tensor]:
         """How far a task is from the mean of its group, its square, and the strength it expects."""
         joined = self._joined(kind, board, rows)
@@ -135,7 +134,7 @@ class ClusterPriors(Grouped, SharedPrior):
         x = within(away / self.unit, self.clip / self.unit)
         strength = self.part(STRENGTH_SHARE) * strength.clamp(-1.0, 1.0).reshape(1)
         square = self.part(covariance) * flatten(torch.outer(x, x))
-        sent = torch.cat([contributed(away, joined, halves, self.clip, share), strength, square])
+        sent = torch.cat([contributed(away, joined, worth, self.clip, share), strength, square])
         return state | {"w": w, "joined": joined}, sent
 
     def _joined(self, kind: Kind, board: Board, rows: Rows) -> Tensor:

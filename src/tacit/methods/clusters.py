@@ -6,7 +6,7 @@ Zhiwei Steven Wu, Virginia Smith. "Private Multi-Task Learning." TMLR, 04/2023).
 
 | paper                                                     | here                              |
 |-----------------------------------------------------------|-----------------------------------|
-| ĵ = argmin_j F_i(θ_j), the cluster of machine i           | `_joined`: on its own rows        |
+| ĵ = argmin_j F_i(θ_j), the cluster of machine i           | `grouping.compared`, on its rows  |
 | one-hot s_i, θ̃_i by local steps from θ_ĵ                  | `client`, with PMTL's pull λ      |
 | θ_j ← mean of θ̃_i over the machines with ĵ = j            | `grouping.contributed`, `.steps`  |
 | random starts, or some that are near enough               | stages "moments", "votes", "first"|
@@ -94,7 +94,7 @@ class Clusters(Grouped, BillboardMethod):
 
     def join(self, model: FlatModel, board: Board, batches: Batches) -> State:
         fresh = self.state(model, board)
-        joined, _ = self._joined(model, board, fresh, batches)
+        joined, _ = self.compared(model, board, fresh["buffers"], batches)
         return fresh | {"w": joined @ board["models"], "joined": joined}
 
     @property
@@ -118,7 +118,7 @@ class Clusters(Grouped, BillboardMethod):
     ) -> tuple[State, Tensor]:
         if board.stage in (*FINDING, EARLY):
             return self._find(model, board, state, batches)
-        where = self._joined(model, board, state, batches)
+        where = self.compared(model, board, state["buffers"], batches)
         return self._train(model, board, state, batches, *where)
 
     def _find(
@@ -134,17 +134,10 @@ class Clusters(Grouped, BillboardMethod):
         distance = ((x - board["centres"]) ** 2).sum(dim=1)
         joined = one_hot(self.there(board) - distance)
         if board.stage == EARLY:
-            best, _ = self._joined(model, board, state, batches)
+            best, _ = self.compared(model, board, state["buffers"], batches)
             joined = torch.where(board["clear"] > 0, joined, best)
-        return self._train(model, board, state, batches, joined, torch.diag(joined))
-
-    def _joined(
-        self, model: FlatModel, board: Board, state: State, batches: Batches
-    ) -> tuple[Tensor, Tensor]:
-        """One-hot: the group with the smallest loss on the task's own rows; and its halves."""
-        if self.most == 1:
-            return torch.ones_like(board["share"]), torch.ones_like(board["table"])
-        return self.compared(model, board, state["buffers"], batches)
+        worth = torch.zeros_like(board["worth"][0])
+        return self._train(model, board, state, batches, joined, worth)
 
     def _train(
         self,
@@ -153,7 +146,7 @@ class Clusters(Grouped, BillboardMethod):
         state: State,
         batches: Batches,
         joined: Tensor,
-        halves: Tensor,
+        worth: Tensor,
     ) -> tuple[State, Tensor]:
         """Near the group's model, from there or from where it was if it stays in its group."""
         mean, rate = joined @ board["models"], self.rate(board)
@@ -163,11 +156,11 @@ class Clusters(Grouped, BillboardMethod):
         w, buffers = sgd(model, before, state["buffers"], batches, rate, **near)
         after = {"w": w, "joined": joined, "buffers": buffers}
         if self.most == 1:
-            return after, contributed(w - mean, joined, halves, self.clip)
+            return after, contributed(w - mean, joined, worth, self.clip)
         away = (w - mean) / board["reach"]
         length = torch.linalg.vector_norm(within(away, self.clip) / self.unit)
         told = self.part(LENGTH_SHARE) * length.reshape(1) ** 2
-        sent = contributed(away, joined, halves, self.clip, 1 - LENGTH_SHARE)
+        sent = contributed(away, joined, worth, self.clip, 1 - LENGTH_SHARE)
         return after, torch.cat([sent, told])
 
     def publish(self, board: Board, mean: Tensor) -> dict[str, Tensor]:

@@ -6,14 +6,14 @@ models, exactly). Both go through the same stages, each of which is one release:
     moments   mean and second moment of x, what a task found by itself in few numbers (`sketched`)
     votes     a task votes for the one of many public points that is nearest to its x
     (rounds)  a task joins a group and contributes in that group's block alone, beside its count
-              and a table of which groups the halves of its rows would join
+              and in a table whether it is better off with two groups or with them as one
 
 Moments alone say in which directions tasks lie apart, but not where in them: `points` puts many
 points on an ellipsoid in those directions, and the votes are a histogram over it, whose peaks are
 where groups begin (`placed`). How many there are is read off the same two releases: as many
 directions as stand out of noise and bulk and one more, and only peaks that stand out of the noise.
-Later rounds merge groups that are one (`merged`): votes may begin with one too many, and nothing is
-ever split.
+Later rounds merge groups that tasks are not better off with (`merged`): votes may begin with one
+too many, and two that differ a little are each noisier than both as one. Nothing is ever split.
 
 **What is bounded.** All that a task sends in a round is one vector of length at most a clip; in
 clips it is
@@ -28,9 +28,9 @@ removed* moves the sum by its own vector: at most one clip. *A task replaced* mo
 difference of two such vectors, at most two clips, and `replaced` = 2 is what is booked. (What is
 reached is less. In another group and cell, or for another point, the two vectors have no coordinate
 in common: √2. In the same group counts cancel: √(4(1−s−t) + 2t), or 2√(1−s−t) in the same cell.
-Moments: √(4a + 2b + ..).) Which group a task joins, or point it votes for, and what halves of its
-rows would join are functions of its rows and the billboard like the rest of its vector, so they
-need no accounting of their own; they are never told, only summed with noise.
+Moments: √(4a + 2b + ..).) Which group a task joins, or point it votes for, and what groups are
+worth to it are functions of its rows and the billboard like the rest of its vector, so they need no
+accounting of their own; they are never told, only summed with noise.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from tacit.methods.grouping_start import MOST, POINTS, all_around, one_hot, plac
 
 AUTO = "auto"
 
-COUNT_SHARE, TABLE_SHARE = 0.03, 0.04
-"""Parts of a round's release for the counts of members, and for which groups halves would join."""
+COUNT_SHARE, WORTH_SHARE = 0.03, 0.04
+"""Parts of a round's release for the counts of members, and for what groups are worth to them."""
 LEAST, DESERTED = 0.25, 0.3
 """The smallest share of tasks that is divided by, and one below which a group may be empty; in
 shares of groups that are all alike."""
@@ -59,12 +59,13 @@ USUAL, CHANGE = 0.9, (0.5, 1.25)
 """The usual length of an update in its bound, and how much that bound may change in a round."""
 START_SHARES = (0.3, 0.1)
 """Parts of the budget (in inverse variance) for the moments and the votes, before groups learn."""
-SAME, SURE = 0.4, 1.0
-"""Two groups are one if the halves of a task's rows tell them apart less than this (0: halves agree
-by chance, 1: they always agree), by so many standard deviations of noise."""
-MOVES, TABLE_MOVES = 0.02, 0.01
+NEEDED, SURE = 0.625, 2.0
+"""Of the tasks that compare two groups, this share must be better off with them than with both as
+one; they are merged if it is less by so many standard deviations of noise. More than half, because
+noise adds up over the rounds that are left, and each group has more of it than both as one."""
+MOVES, WORTH_MOVES = 0.02, 0.01
 """How much a share of tasks changes from round to round, about: tasks may join another group. And
-how much a cell of the table does."""
+how much a cell of the table of what groups are worth does."""
 
 
 def within(vector: Tensor, length: float | Tensor) -> Tensor:
@@ -85,9 +86,9 @@ def reaching(reach: Tensor, mean_square: Tensor) -> Tensor:
 
 
 def contributed(
-    update: Tensor, joined: Tensor, halves: Tensor, clip: float, share: float = 1.0
+    update: Tensor, joined: Tensor, worth: Tensor, clip: float, share: float = 1.0
 ) -> Tensor:
-    """A member's vector: its update in the block of its group, its count, and its halves' table.
+    """A member's vector: its update in its group's block, its count, and what groups are worth.
 
     Together they have `share` of a release. One group has no counts. Without a clip, numbers are as
     they are.
@@ -97,14 +98,14 @@ def contributed(
         return update if share == 1 else within(update, clip) * math.sqrt(share)
     longest, counted, tabled = _parts(clip, share)
     blocks = torch.outer(joined, longest * within(update, clip)).flatten()
-    return torch.cat([blocks, counted * joined, tabled * halves.flatten()])
+    return torch.cat([blocks, counted * joined, tabled * worth.flatten()])
 
 
 def _parts(clip: float, share: float) -> tuple[float, float, float]:
     """With several groups: by what updates are multiplied, and what count and table are."""
     if not math.isfinite(clip):
         return 1.0, 1.0, 1.0
-    parts = (1 - COUNT_SHARE - TABLE_SHARE, COUNT_SHARE, TABLE_SHARE)
+    parts = (1 - COUNT_SHARE - WORTH_SHARE, COUNT_SHARE, WORTH_SHARE)
     longest, counted, tabled = (math.sqrt(share * part) for part in parts)
     return longest, clip * counted, clip * tabled
 
@@ -112,13 +113,16 @@ def _parts(clip: float, share: float) -> tuple[float, float, float]:
 def split(
     released: Tensor, groups: int, clip: float, share: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean updates [groups, d], counts [groups] and table [groups, groups] of what was sent."""
+    """Mean updates [groups, d] and counts [groups] of what was sent; and how many are better, and
+    how many worse off with a pair of groups than with both as one [2, groups, groups]."""
     longest, counted, tabled = _parts(clip, share)
     blocks, counts, table = released.tensor_split([-groups * (groups + 1), -groups * groups])
+    table = table.reshape(groups, groups) / tabled
+    better, worse = table.triu(1), table.tril(-1)
     return (
         blocks.reshape(groups, -1) / longest,
         counts / counted,
-        table.reshape(groups, groups) / tabled,
+        torch.stack([better + better.T, worse + worse.T]),
     )
 
 
@@ -152,32 +156,31 @@ def averaged(
     return known + gain * (fresh - known), gain * noise
 
 
-def merged(
-    models: Tensor, shares: Tensor, table: Tensor, doubt: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The two groups that are least apart as one, if they are one: models, shares, table.
+def as_one(shares: Tensor, models: Tensor) -> Tensor:
+    """The mean of groups' models [groups, d] with the least noise: a group with half as many tasks
+    has twice as much, so that it counts a quarter."""
+    weights = shares**2
+    return weights @ models / weights.sum().clamp(min=1e-30)
 
-    Halves of a task's rows choose a group by themselves. Where two groups differ, both halves
-    choose the same one; where they do not, halves toss a coin. This tells what distances between
-    models do not: whether what parts tasks is there in rows that did not part them.
+
+def merged(
+    models: Tensor, shares: Tensor, worth: Tensor, doubt: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pair of groups that is worth least to tasks as one, if that is not enough.
+
+    Two groups may well differ, and their tasks still be better served by one model with less noise.
     """
-    groups, there = len(shares), shares > 0
-    own, differ = table.diagonal(), table + table.T
-    agree = own[:, None] + own
-    both = (agree + differ).clamp(min=1e-30)
-    part = (own[:, None] + differ / 2) / both
-    by_chance = both * (part**2 + (1 - part) ** 2)
-    blur = SURE * 2 * torch.sqrt(doubt)  # of the sum of four cells
-    apart = agree - by_chance + blur - SAME * (both - by_chance)
+    groups, there, (better, worse) = len(shares), shares > 0, worth
+    blur = torch.sqrt(doubt * ((1 - NEEDED) ** 2 + NEEDED**2))
+    enough = (1 - NEEDED) * better - NEEDED * worse + SURE * blur
     pairs = torch.triu(there[:, None] & there, diagonal=1)
-    apart = torch.where(pairs, apart, torch.inf)
-    pair = one_hot(-apart.flatten()).reshape(groups, groups) * (apart.min() < 0)
-    kept, given_up = pair.sum(dim=1), pair.sum(dim=0)  # one-hot, or zeros where none are the same
-    members = (kept + given_up) * shares
-    mean = members @ models / members.sum().clamp(min=1e-30)
+    enough = torch.where(pairs, enough, torch.inf)
+    pair = one_hot(-enough.flatten()).reshape(groups, groups) * (enough.min() < 0)
+    kept, given_up = pair.sum(dim=1), pair.sum(dim=0)  # one-hot, or zeros where none are merged
+    mean = as_one((kept + given_up) * shares, models)
     models = torch.where(kept.unsqueeze(1) > 0, mean, models)
     into = torch.eye(groups).to(shares) - torch.diag(given_up) + pair
-    return models, into @ shares, into @ table @ into.T
+    return models, into @ shares, into @ worth @ into.T
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +235,7 @@ class Grouped(OnBillboard):
             "reach": zeros(()) + 1.0,
             "share": zeros(most) + 1 / most,
             "doubt": zeros(()) + 1.0,
-            "table": zeros(most, most),
+            "worth": zeros(2, most, most),
             "unsure": zeros(()) + 1.0,
             "points": zeros(POINTS, numbers),
             "cosines": zeros(POINTS, POINTS),
@@ -263,13 +266,13 @@ class Grouped(OnBillboard):
     def stepped(self, board: Board, mean: Tensor, share: float = 1.0) -> dict[str, Tensor]:
         """After a round: each group's model, moved by the mean of its members.
 
-        Updates were divided by the present `reach` before they were sent. Groups that are one are
-        merged once tasks compare models.
+        Updates were divided by the present `reach` before they were sent. Groups are merged once
+        tasks compare models.
         """
         if self.most == 1:
             moved = mean.unsqueeze(0) / math.sqrt(share)
             return {"models": board["models"] + board["reach"] * moved}
-        blocks, counts, table = split(mean, self.most, self.clip, share)
+        blocks, counts, worth = split(mean, self.most, self.clip, share)
         variance = torch.as_tensor(board.noise) ** 2 / share
         known = (board["share"], board["doubt"], variance / COUNT_SHARE)
         moved, shares, doubt = steps(blocks, counts, *known)
@@ -277,33 +280,42 @@ class Grouped(OnBillboard):
         after = {"models": models, "share": shares, "doubt": doubt}
         if board.stage:
             return after
-        variance = variance / TABLE_SHARE
-        table, unsure = averaged(board["table"], table, board["unsure"], variance, TABLE_MOVES)
-        after["models"], after["share"], after["table"] = merged(models, shares, table, unsure)
+        variance = variance / WORTH_SHARE
+        worth, unsure = averaged(board["worth"], worth, board["unsure"], variance, WORTH_MOVES)
+        after["models"], after["share"], after["worth"] = merged(models, shares, worth, unsure)
         return after | {"unsure": unsure}
 
     def compared(
         self, model: FlatModel, board: Board, buffers: Tensor, batches: Batches
     ) -> tuple[Tensor, Tensor]:
-        """The loss of every group's model on a task's rows; and the table of its halves.
+        """One-hot, the group with the smallest loss on a task's rows; and what groups are worth.
 
-        In the table a task is in the row of the group that is best on one half of its first batch,
-        and in the column of that which is best on the other.
+        One half of its first batch says which group is best and which is next. The other half, by
+        which neither was chosen, says whether the best has a smaller loss than both as one: then
+        there is a 1 in the upper cell of the two, otherwise in the lower one.
         """
+        if self.most == 1:
+            return torch.ones_like(board["share"]), torch.zeros_like(board["worth"][0])
         x, y, weight = (part[0] for part in batches)
         even = torch.arange(len(weight)).to(weight.device) % 2 == 0
-        parts = [(x, y, weight * even), (x, y, weight * ~even), *list(batches.steps())[1:]]
-        nowhere = self.there(board)
+        halves = [(x, y, weight * even), (x, y, weight * ~even)]
+        parts, nowhere = [*halves, *list(batches.steps())[1:]], self.there(board)
 
         def losses(w: Tensor) -> Tensor:
             return torch.stack([model.loss(w, buffers, *part)[0] for part in parts])
 
         each = vmap(losses)(board["models"])
-        row, column = (one_hot(nowhere - each[:, half]) for half in (0, 1))
-        joined = one_hot(nowhere - each.sum(dim=1))
-        both = ((weight * even).sum() > 0) & ((weight * ~even).sum() > 0)
-        halves = torch.where(both, torch.outer(row, column), torch.diag(joined))
-        return joined, halves
+        score = nowhere - each[:, 0]
+        best = one_hot(score)
+        others = torch.where(best > 0, -torch.inf, score)
+        pair = torch.outer(best, one_hot(others))
+        pair = pair + pair.T
+        together = as_one(pair.sum(dim=0) * board["share"], board["models"])
+        better = best @ each[:, 1] < model.loss(together, buffers, *halves[1])[0]
+        filled = torch.stack([part[-1].sum() > 0 for part in halves]).all()
+        worth = torch.where(better, pair.triu(1), pair.tril(-1))
+        worth = torch.where(filled & others.isfinite().any(), worth, 0.0)
+        return one_hot(nowhere - each.sum(dim=1)), worth
 
     def there(self, board: Board) -> Tensor:
         """What is added to a group's score: nothing, or −∞ for a group that is none."""
