@@ -145,11 +145,8 @@ LONG = {
         "tacit.data.sets.nyud2.nyud2",
         "tacit.data.sets.scenes.scenes",
         "tacit.data.sets.school.school",
-        "tacit.data.sets.stackoverflow.stackoverflow",
         "tacit.data.sets.synthetic.personal_shift",
         "tacit.data.tabular.from_table",
-        "tacit.data.text.stackexchange",
-        "tacit.data.text.text",
         "tacit.experiment.forecast.forecast",
     ),
     "flags of a command": (

@@ -89,7 +89,7 @@ def test_shares_are_rounded_to_the_nearest_and_leave_a_row_to_every_part_in_use(
 
 def test_a_rule_shares_out_as_from_arrays_does_unless_told_otherwise():
     given, rule = inspect.signature(from_arrays).parameters, SplitRule()
-    named = {"validation": rule.validation, "test": rule.test, "split_seed": rule.seed}
+    named = {"validation": rule.validation, "test": rule.test, "split_seed": rule.split_seed}
     assert {name: given[name].default for name in named} == named
     assert rule.min_rows == given["min_rows"].default == 0
 

@@ -28,8 +28,10 @@ from tacit.data.sets.school import school
 from tacit.data.sets.stackoverflow import stackoverflow
 from tacit.data.sets.tcga import tcga_brca
 from tacit.data.sets.writers import writers
+from tacit.data.split import SplitRule
 from tacit.data.tabular import from_table
 from tacit.data.text import stackexchange, text
+from tacit.data.words import Sizes
 from tacit.errors import TacitError
 
 
@@ -75,9 +77,16 @@ def _reader(
     return Reader(read, {name: kinds[name] for name in named if name not in without})
 
 
-def _dealt(read: Callable[..., Federation]) -> Reader:
-    """A reader that takes the options of a dealing beside its own."""
-    return Reader(read, _reader(read).options | get_type_hints(Dealing))
+def _with(options: dict[str, Any], read: Callable[..., Federation]) -> Reader:
+    """A reader that takes these options beside its own."""
+    return Reader(read, _reader(read).options | options)
+
+
+DEALT, SPLIT, SIZED = map(get_type_hints, (Dealing, SplitRule, Sizes))
+"""Options that several data sets share."""
+_dealt, _split = partial(_with, DEALT), partial(_with, SPLIT)
+_sized = partial(_with, SIZED | SPLIT)
+_OF_TABLES = ("validation", "test", "split_seed", "scale", "person")
 
 
 def _table(path: str, **options: Any) -> Federation:
@@ -103,7 +112,7 @@ _PACKAGED = [
 ]
 _BUILT_IN = [
     (Source("digits", "handwritten digits dealt to simulated writers", "multiclass"),
-     _reader(digits)),
+     _split(digits)),
     (Source("low-rank", "made-up tasks with low-rank weights (MP-MTL 4.4)", "regression"),
      _made_up(synthetic.low_rank)),
     (Source("group-sparse", "made-up tasks with few relevant features (MP-MTL 4.4)", "regression"),
@@ -116,13 +125,13 @@ _BUILT_IN = [
 _IN_A_FOLDER = [
     (Source("femnist", "handwritten characters by writer, LEAF", "multiclass",
             "LEAF JSON in $TACIT_DATA/femnist"),
-     _reader(leaf.femnist)),
+     _split(leaf.femnist)),
     (Source("celeba", "smiling celebrities, LEAF", "binary",
             "LEAF JSON and raw/img_align_celeba in $TACIT_DATA/celeba"),
-     _reader(leaf.celeba)),
+     _split(leaf.celeba)),
     (Source("writers", "MNIST digits by writer, QMNIST", "multiclass",
             "mnist_by_writer.npz in $TACIT_DATA/writers"),
-     _reader(writers)),
+     _split(writers)),
     (Source("school", "exam scores of London pupils by school (MP-MTL 4.5)", "regression",
             "school_b.mat or school.mat in $TACIT_DATA/school"),
      _reader(school)),
@@ -131,10 +140,10 @@ _IN_A_FOLDER = [
      _reader(lsoa2)),
     (Source("stackoverflow", "tags of posts by user, TFF Stack Overflow", "multilabel",
             "stackoverflow_train.h5 (tacit[data]) or .sqlite in $TACIT_DATA/stackoverflow"),
-     _reader(stackoverflow)),
+     _sized(stackoverflow)),
     (Source("stackexchange", "tags of posts by user, a Stack Exchange site", "multilabel",
             "Posts.csv.gz in $TACIT_DATA/stackexchange"),
-     _reader(stackexchange)),
+     _sized(stackexchange)),
     (Source("celeba-attributes", "40 attributes of celebrities, in heads (FedMTL 7)", "multilabel",
             "list_attr_celeba.txt or .csv and img_align_celeba in $TACIT_DATA/celeba"),
      _dealt(celeba_attributes)),
@@ -152,13 +161,13 @@ _IN_A_FOLDER = [
      _dealt(nyud2)),
     (Source("heart", "heart disease in four hospitals that predict different things", "multilabel",
             "processed.*.data of UCI in $TACIT_DATA/heart"),
-     _reader(heart)),
+     _with({name: SPLIT[name] for name in SPLIT if name != "min_rows"}, heart)),
     (Source("tcga_brca", "survival with breast cancer in six regions, TCGA", "survival",
             "brca.csv and centers.csv of FLamby in $TACIT_DATA/tcga_brca"),
-     _reader(tcga_brca)),
+     _with({name: _reader(from_table).options[name] for name in _OF_TABLES}, tcga_brca)),
     (Source("text", "tags or a label of texts by user", "multilabel or multiclass",
             "a .csv file of yours (path=)"),
-     _reader(text)),
+     _sized(text)),
 ]  # fmt: skip
 
 NAMED = {source.name: (source, reader) for source, reader in _PACKAGED + _BUILT_IN + _IN_A_FOLDER}

@@ -31,7 +31,7 @@ class SplitRule:
 
     validation: float = 0.2
     test: float = 0.2
-    seed: int = 0
+    split_seed: int = 0
     min_rows: int = 0
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class SplitRule:
                 f"validation={self.validation} and test={self.test} leave no rows to train on; "
                 "their sum must be below 1"
             )
-        check_whole("split_seed", self.seed, 0)
+        check_whole("split_seed", self.split_seed, 0)
         check_whole("min_rows", self.min_rows, 0)
 
     @property
@@ -157,7 +157,7 @@ def split(
     away = test + validation
     if away.any():  # otherwise nothing is drawn
         own = torch.from_numpy(name_keys(names)[codes[free]])
-        keys = scramble(int(rule.seed), own, torch.from_numpy(number[free])).numpy()
+        keys = scramble(int(rule.split_seed), own, torch.from_numpy(number[free])).numpy()
         shuffled = free[np.lexsort((keys, codes[free]))]
         starts = np.cumsum(counts) - counts
         sorted_codes = codes[shuffled]
@@ -171,7 +171,7 @@ def apart(
 ) -> dict[str, PartRows]:
     """Each person to one of the three parts; `persons` [N] are numbers hashed from who they are."""
     own = torch.from_numpy(name_keys(names)[codes])
-    hashed = scramble(int(rule.seed), own, torch.from_numpy(persons)).numpy()
+    hashed = scramble(int(rule.split_seed), own, torch.from_numpy(persons)).numpy()
     place = (hashed >> 11 & (2**53 - 1)) * 2.0**-53
     part = (place < rule.test + rule.validation).astype(np.int8) + (place < rule.test)
     parts = _parts(codes, len(names), part)

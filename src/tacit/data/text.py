@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,10 @@ from tacit.data.cells import Table, missing, texts
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.reading import read_table
-from tacit.data.split import SplitRule
 from tacit.data.targets import RawTarget
 from tacit.data.words import (
-    Sizes,
     Texts,
+    sizes_and_rule,
     tag_federation,
     text_federation,
     without_markup,
@@ -34,23 +34,14 @@ def text(
     text: str = "text",
     target: str = "tags",
     separator: str | None = "|",
-    words: int = 10_000,
-    tags: int = 500,
-    words_file: str | Path | None = None,
-    tags_file: str | Path | None = None,
-    length: int = 64,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 3,
+    **sized: Any,
 ) -> Federation:
     """A table (.csv, .csv.gz, .parquet) with the columns `task`, `text` and `target`.
 
     The target is several tags with a separator between them, or one label where `separator` is
     None (then `tags` and `tags_file` do not matter). A row without tags has none of them.
     """
-    rule = SplitRule(validation, test, split_seed, min_rows)
-    sizes = Sizes(words, tags, words_file, tags_file, length)
+    sizes, rule = sizes_and_rule({"min_rows": 3} | sized)
     if separator == "":
         raise TacitError("separator is empty; pass the mark between tags, or None for one label")
     if path is None:
@@ -79,26 +70,13 @@ def _fill(table: Table, name: str) -> np.ndarray:
     return cells
 
 
-def stackexchange(
-    path: str | Path | None = None,
-    *,
-    words: int = 10_000,
-    tags: int = 500,
-    words_file: str | Path | None = None,
-    tags_file: str | Path | None = None,
-    length: int = 256,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 5,
-) -> Federation:
+def stackexchange(path: str | Path | None = None, **sized: Any) -> Federation:
     """The posts of a site (Posts.csv or Posts.csv.gz): words to tags, a task for each author.
 
     Questions are their title and body; answers are their body and have the tags of their question.
     Posts without an author, and answers whose question is not in the file, are left out.
     """
-    rule = SplitRule(validation, test, split_seed, min_rows)
-    sizes = Sizes(words, tags, words_file, tags_file, length)
+    sizes, rule = sizes_and_rule({"length": 256, "min_rows": 5} | sized)
     folder = find("stackexchange", path, ("stackexchange", "stackexchange_travel"))
     table = read_table(only(folder, POSTS, "the posts of a Stack Exchange site as CSV"))
     of = {

@@ -16,9 +16,10 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,13 @@ class Sizes:
                 raise TacitError(
                     f"{name} is {value!r}, expected a whole number from {least} to {most}"
                 )
+
+
+def sizes_and_rule(options: Mapping[str, Any]) -> tuple[Sizes, SplitRule]:
+    """The options that all sets of texts share."""
+    own = {one.name for one in fields(Sizes)}
+    sizes = {name: value for name, value in options.items() if name in own}
+    return Sizes(**sizes), SplitRule(**{n: v for n, v in options.items() if n not in own})
 
 
 @dataclass

@@ -7,6 +7,8 @@ on it say something about uneven classes, nothing about handwriting styles.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tacit.checks import check_whole
@@ -21,10 +23,7 @@ def digits(
     seed: int = 0,
     *,
     flat: bool = False,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 3,
+    **split: Any,
 ) -> Federation:
     """1797 images of 8 x 8 points in [0, 1], ten classes, x [N, 1, 8, 8] or flat [N, 64].
 
@@ -48,15 +47,13 @@ def digits(
     in_order = np.argsort(writer, kind="stable")  # so that writer-0 is the first task
     names = np.array([f"writer-{k}" for k in range(writers)])[writer[in_order]]
     x = images.reshape(-1, 64) if flat else images
+    usual: Any = {"min_rows": 3} | split
     return from_arrays(
         x[in_order],
         classes[in_order],
         names,
         kind="multiclass",
-        validation=validation,
-        test=test,
-        split_seed=split_seed,
-        min_rows=min_rows,
+        **usual,
         scale="none",
         source="scikit-learn digits, simulated writers",
     )

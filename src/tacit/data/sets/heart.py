@@ -24,7 +24,7 @@ Gaps are filled, and numbers scaled, by each hospital for itself.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -55,16 +55,14 @@ def heart(
     path: str | Path | None = None,
     *,
     heads: Literal["different", "same"] = "different",
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
     scale: Scale = "task",
+    **split: Any,
 ) -> Federation:
     """Patients: x [N, 18], one head of one label at each of four hospitals.
 
     `path` is the folder of the four files; `scale` is that of `tacit.data.from_table`.
     """
-    rule = SplitRule(validation, test, split_seed)
+    rule = SplitRule(**split)
     if heads not in ("different", "same"):
         raise TacitError(f"heads is {heads!r}, expected 'different' or 'same'")
     read = _hospitals(path)

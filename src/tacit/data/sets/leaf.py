@@ -52,16 +52,13 @@ def femnist(
     path: str | Path | None = None,
     *,
     users: int | None = None,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 3,
+    **split: Any,
 ) -> Federation:
     """Handwritten characters: x [N, 1, 28, 28] in [0, 1], 62 classes, a task for each writer.
 
     `users` takes the first so many. `test` is not used where the files have a test part.
     """
-    rule = SplitRule(validation, test, split_seed, min_rows)
+    rule = SplitRule(**{"min_rows": 3} | split)
     place = find("femnist", path, ("femnist", "femnist_pmtl"))
     return _federation(place, _pixels, CHARACTERS, users, rule, "LEAF FEMNIST")
 
@@ -71,10 +68,7 @@ def celeba(
     *,
     images: str | Path | None = None,
     users: int | None = None,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 3,
+    **split: Any,
 ) -> Federation:
     """Faces of celebrities: x [N, 3, 84, 84] in [0, 1], smiling or not, a task for each person.
 
@@ -82,7 +76,7 @@ def celeba(
     as LEAF lays them out. All images are held in memory, 83 KB each: `users` takes the first so
     many persons. LEAF hands its network values from 0 to 255; here they are divided by 255.
     """
-    rule = SplitRule(validation, test, split_seed, min_rows)
+    rule = SplitRule(**{"min_rows": 3} | split)
     place = find("celeba", path, ("celeba",))
     folder = _image_folder(place, images)
 

@@ -21,14 +21,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tacit.checks import check_whole
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
-from tacit.data.split import SplitRule
-from tacit.data.words import Sizes, Texts, tag_federation
+from tacit.data.words import Texts, sizes_and_rule, tag_federation
 from tacit.errors import TacitError
 
 FILES = ("stackoverflow_train.h5", "stackoverflow.sqlite")
@@ -39,37 +39,25 @@ User = tuple[str, list[Row]]
 
 
 def stackoverflow(
-    path: str | Path | None = None,
-    *,
-    users: int = 400,
-    rows: int = 500,
-    words: int = 10_000,
-    tags: int = 500,
-    words_file: str | Path | None = None,
-    tags_file: str | Path | None = None,
-    length: int = 64,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 3,
+    path: str | Path | None = None, *, users: int = 400, rows: int = 500, **sized: Any
 ) -> Federation:
     """The first `users` users (by id) with at least `min_rows` rows, `rows` of each at most."""
-    rule = SplitRule(validation, test, split_seed, min_rows)
+    sizes, rule = sizes_and_rule({"min_rows": 3} | sized)
     check_whole("users", users, 2)
     check_whole("rows", rows, 1)
     file = only(find("stackoverflow", path, ("stackoverflow",)), FILES, "TFF's file")
-    beside = [file.parent / f"stackoverflow.{kind}_count" for kind in ("word", "tag")]
-    given = [words_file, tags_file]
-    from_files = [g or (b if b.is_file() else None) for g, b in zip(given, beside, strict=True)]
-    sizes = Sizes(words, tags, from_files[0], from_files[1], length)
+    for name in ("word", "tag"):
+        beside = file.parent / f"stackoverflow.{name}_count"
+        if beside.is_file() and not getattr(sizes, f"{name}s_file"):
+            sizes = replace(sizes, **{f"{name}s_file": beside})
     read = _hdf5 if file.suffix in (".h5", ".hdf5") else _sqlite
     texts = Texts([], [], [])
-    for user, own in read(file, users, rows, max(min_rows, rule.needed)):
+    for user, own in read(file, users, rows, max(rule.min_rows, rule.needed)):
         for tokens, title, joined in own:
             texts.add(user, f"{tokens} {title}".split(), [t for t in joined.split("|") if t])
     if not texts.users:
-        raise TacitError(f"{file} has no user with {min_rows} rows or more; lower min_rows")
-    said = f"the first {users} users (by id) with {min_rows} rows or more, {rows} rows at most"
+        raise TacitError(f"{file} has no user with {rule.min_rows} rows or more; lower min_rows")
+    said = f"the first {users} users (by id) with {rule.min_rows} rows or more, {rows} rows at most"
     return tag_federation(texts, sizes, rule, "TFF Stack Overflow", (said,))
 
 

@@ -22,13 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from tacit.data.federation import Federation
 from tacit.data.folders import find
-from tacit.data.preprocess import Scale
 from tacit.data.reading import read_table
 from tacit.data.tabular import from_table
 from tacit.errors import TacitError
@@ -41,11 +40,7 @@ def tcga_brca(
     path: str | Path | None = None,
     *,
     cuts: Sequence[float] = CUTS,
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    scale: Scale = "auto",
-    person: str | Literal[True] | None = None,
+    **others: Any,
 ) -> Federation:
     """Patients: x [N, 39], one task for each region.
 
@@ -69,10 +64,6 @@ def tcga_brca(
         event="E",
         drop=("pid",),
         cuts=cuts,
-        validation=validation,
-        test=test,
-        split_seed=split_seed,
-        scale=scale,
-        person=person,
+        **others,
         source="TCGA-BRCA, six regions",
     )

@@ -8,7 +8,7 @@ other writers: settings chosen on those have seen nothing of the first.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,10 +28,7 @@ def writers(
     path: str | Path | None = None,
     *,
     people: Literal["train", "test"] = "train",
-    validation: float = 0.2,
-    test: float = 0.2,
-    split_seed: int = 0,
-    min_rows: int = 3,
+    **split: Any,
 ) -> Federation:
     """Handwritten digits: x [N, 1, 28, 28] in [0, 1], ten classes, a task for each writer.
 
@@ -39,7 +36,7 @@ def writers(
     """
     if people not in ("train", "test"):
         raise TacitError(f"people={people!r}: choose train or test")
-    rule = SplitRule(validation, test, split_seed, min_rows)
+    rule = SplitRule(**{"min_rows": 3} | split)
     folder = find("writers", path, ("writers", "qmnist_writer"))
     file = only(folder, (FILE,), "MNIST with writers as one archive")
     names = [f"{key}_{people}" for key in KEYS]
