@@ -6,6 +6,7 @@ needed for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -122,9 +123,12 @@ class Course:
         """The billboard as the task in this place reads it."""
         return self.method.read(board, place) if isinstance(self.method, RelatedMethod) else board
 
-    def newcomers(self, public: Public, places: Tensor) -> State:
-        """What tasks in these places start from."""
-        return self._fresh(public, places if self.channel.relation is not None else places[0])
+    def newcomers(self, public: Public) -> Callable[[Tensor], State]:
+        """What tasks start from with this billboard, by their places."""
+        if self.channel.relation is not None:
+            return partial(self._fresh, public)
+        alike = self._fresh(public, self.places[0])
+        return lambda places: alike
 
     def _contribution(self, federation: Federation, stage: str) -> int:
         """Try the client step of a stage on blank rows; the length of a contribution."""

@@ -78,7 +78,7 @@ class Persons:
                     keys = scramble(shuffle, own)
                     batches = draw(self._rows, some, method.steps, method.rows, keys)
                 places, holds = course.places[task], course.holds[task]
-                fresh = course.newcomers(public, places)
+                fresh = course.newcomers(public)(places)
                 states = {name: value.expand(len(some), -1) for name, value in fresh.items()}
                 own = scramble(chance, own)
                 _, sent = clients(public, (states, batches, places, holds, own))

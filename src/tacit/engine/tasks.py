@@ -102,7 +102,7 @@ class Tasks:
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         course, voting = self.course, self.course.votes_at(board.round)
-        clients = course.clients[course.stage_at(board.round)]
+        clients, fresh = course.clients[course.stage_at(board.round)], course.newcomers(public)
 
         def step(chunk: Chunk) -> tuple[Chunk, State, Tensor]:
             some = chunk.filled
@@ -116,7 +116,7 @@ class Tasks:
                     batches = draw(train, some, method.steps, method.rows, own)
                 places, holds = course.places[some], course.holds[some]
                 own = scramble(chance, keys[some])
-                states = self.store.take(some, course.newcomers(public, places))
+                states = self.store.take(some, fresh(places))
                 after, sent = clients(public, (states, batches, places, holds, own))
                 after, sent = self._sound(chunk, states, after, sent)
                 return chunk, _first(chunk, after), sent
@@ -129,9 +129,8 @@ class Tasks:
     ) -> tuple[State, Tensor]:
         """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
         values = [*after.values(), *(() if sent is None else (sent,))]
-        # The smallest and the largest number tell: a NaN is both.
-        ends = [torch.aminmax(value, dim=1) for value in values if value.shape[1]]
-        sound = torch.stack([end.isfinite() for both in ends for end in both]).all(dim=0)
+        # Times zero, all that is finite is zero, and nothing else is.
+        sound = torch.stack([(value * 0).sum(dim=1) == 0 for value in values]).all(dim=0)
         if bool(sound.all()):
             return after, values[-1]
         self.diverged[chunk.filled] |= ~sound
@@ -163,6 +162,7 @@ class Tasks:
             ("settle", self.method), Together(self._settled, trace=False)
         )
         course, number = self.course, tasks
+        fresh = course.newcomers(public)
         if rows is None:
             rows, number = self.federation.train, torch.arange(len(self.federation)).to(tasks)
             some = tasks
@@ -173,7 +173,7 @@ class Tasks:
             with threads_for(self.in_flight(chunk), len(chunk.filled)):
                 here = Chunk(number[chunk.tasks], number[chunk.filled], chunk.width)
                 places = course.places[here.filled]
-                before = self.store.take(here.filled, course.newcomers(public, places))
+                before = self.store.take(here.filled, fresh(places))
                 after = settle(public, (before, all_rows(rows, chunk.filled, chunk.width), places))
                 return here.tasks, _first(here, self._sound(here, before, after)[0])
 
@@ -268,12 +268,13 @@ class Tasks:
     def states(self, tasks: Tensor) -> State:
         """What these tasks keep to themselves, stacked."""
         places = self.course.places[tasks]
-        return self.store.take(tasks, self.course.newcomers(self.course.public(self.shown), places))
+        fresh = self.course.newcomers(self.course.public(self.shown))
+        return self.store.take(tasks, fresh(places))
 
     def newcomer(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What the billboard alone gives these tasks: the model of one that never took part."""
         places = self.course.places[tasks]
-        fresh = self.course.newcomers(self.course.public(self.shown), places)
+        fresh = self.course.newcomers(self.course.public(self.shown))(places)
         shape = (len(tasks), -1)
         return self._models({name: value.expand(shape) for name, value in fresh.items()}, places)
 

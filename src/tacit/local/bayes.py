@@ -29,8 +29,6 @@ KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
 """Numbers of one task that are in work at a time, where several solutions can be found at once."""
-STEP_LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01, 0.001, 0.0)
-"""Newton may overshoot where classes are separable or counts large: the best length is taken."""
 
 
 def design(
@@ -218,7 +216,6 @@ def _by_newton(
     shape = offset.shape[1], z.shape[-1]
     size = shape[0] * shape[1]
     eye, columns = torch.eye(size, dtype=z.dtype, device=z.device), z.mT.contiguous()
-    lengths = torch.tensor(STEP_LENGTHS, dtype=z.dtype, device=z.device)
 
     def objective(u: Tensor, scores: Tensor) -> Tensor:
         """[…, s]: minus the logarithm of likelihood times prior."""
@@ -243,13 +240,27 @@ def _by_newton(
         slope = (errors.mT @ z).flatten(1) + u / ratio[:, None]
         step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
         along = (step.unflatten(-1, shape) @ columns).mT  # scores are linear in the length
-        tried = u - lengths[:, None, None] * step, scores - lengths[:, None, None, None] * along
-        taken = lengths[objective(*tried).argmin(dim=0)]
+        lengths = step_lengths(along)
+        tried = u - lengths[..., None] * step, scores - lengths[..., None, None] * along
+        taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
         u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
     factor = torch.linalg.cholesky_ex(curvature(scores))[0]
     evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
     u = u.unflatten(-1, shape)
     return u if back is None else u @ back.mT, evidence
+
+
+def step_lengths(along: Tensor) -> Tensor:
+    """Two lengths of a Newton step [2, ..], of which the better one is taken; `along` is what the
+    whole step does to scores [.., n, k].
+
+    The whole step may overshoot where classes are separable or counts large. The other one cannot:
+    if no two scores of a row, of which one may be 0, move apart by more than r, then curvature
+    grows by at most eʳᵗ along a part t of the step (the third derivatives of all families are
+    bounded by their second ones), and t = log(1 + r)/r is the best for the worst of such curves.
+    """
+    most = min(along.shape[-1], 2) * along.abs().flatten(-2).amax(-1).clamp(min=1e-9)
+    return torch.stack([torch.ones_like(most), torch.log1p(most) / most])
 
 
 def grid(centre: Tensor | float, spread: float, points: int, width: float = 2.0) -> Tensor:

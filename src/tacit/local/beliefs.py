@@ -79,7 +79,7 @@ class Beliefs(NamedTuple):
         alone = chances[beside.numel() :] @ self.at_alone
         sides = torch.stack([each @ self.at, alone], dim=1)
         along = torch.cat([sides, -(self.at.T @ u)], dim=1)  # [k, 2 + r]
-        led = (self.ways * along.unsqueeze(1)).sum((0, 2))
+        led = torch.einsum("kdt,kt->d", self.ways, along)
         return each.sum() * self.mean + self.root @ u.sum(0) + led
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from tacit.data.federation import Kind
 from tacit.families import FAMILIES, Family
-from tacit.local.bayes import STEP_LENGTHS
+from tacit.local.bayes import step_lengths
 from tacit.local.slopes import grad
 
 NEWTON_STEPS = 10
@@ -265,11 +265,11 @@ def between(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
 def _mode(task: _Task) -> tuple[Tensor, Tensor]:
     """The most likely v, and minus the second derivative there."""
     v = task.z.new_zeros(task.fixed.shape[1] * task.z.shape[1])
-    lengths = torch.tensor(STEP_LENGTHS).to(v)
     for _ in range(NEWTON_STEPS):
         step = torch.linalg.solve_ex(task.curve(v), task.slope(v))[0]
-        best = task.value(v + lengths.unsqueeze(1) * step).argmax()
-        v = v + lengths[best] * step
+        lengths = step_lengths(task.scores(step) - task.fixed)
+        best = task.value(v + lengths.unsqueeze(1) * step).argmax(dim=0, keepdim=True)
+        v = v + lengths.gather(0, best) * step
     return v, task.curve(v)
 
 

@@ -13,7 +13,7 @@ What a task draws derives from its own key alone, so its trees do not depend on 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,15 +72,32 @@ class Forests:
         """
         offset = torch.arange(self.trees, device=x.device)
         node = self.roots[task.unsqueeze(1) * self.trees + offset]
+        return self.value[self._down(node, lambda column: x.gather(1, column), steps)]
+
+    def left_out(self, x: Tensor, task: Tensor, inside: Tensor) -> Tensor:
+        """The mean over the trees that had a row not `inside` [rows, trees]: [rows, outputs].
+
+        A row that no tree left out is told zero.
+        """
+        row, tree = (~inside).nonzero(as_tuple=True)
+        node = self.roots[task[row] * self.trees + tree]
+        said = self.value[self._down(node, lambda column: x[row, column])]
+        sums = said.new_zeros(len(x), said.shape[1]).index_add_(0, row, said)
+        return sums / (~inside).sum(dim=1, keepdim=True).clamp(min=1)
+
+    def _down(
+        self, node: Tensor, value_of: Callable[[Tensor], Tensor], steps: int | None = None
+    ) -> Tensor:
+        """The leaves below these nodes; `value_of` is each one's row in its column."""
         for _ in itertools.count() if steps is None else range(steps):
             column = self.column[node]
             inner = column >= 0
             if steps is None and not bool(inner.any()):
                 break
-            seen = x.gather(1, column.clamp(min=0))
+            seen = value_of(column.clamp(min=0))
             below = self.child[node] + (seen > self.cut[node]).long()
             node = torch.where(inner, below, node)
-        return self.value[node]
+        return node
 
     def __call__(self, x: Tensor, task: Tensor) -> Tensor:
         """The mean over each task's trees: [rows, outputs]; `task` is the place of each row's."""
@@ -215,11 +232,12 @@ def _grow(x: Tensor, y: Tensor, offsets: Tensor, keys: Tensor, trees: int, bagge
     forests = _all_levels(x.numpy(), y.double().numpy(), pairs, own, trees)
     if not bagged:
         return Grown(forests, forests.value[:0])
-    said = forests.each(x, task)
-    out = (~inside).unsqueeze(2).to(said)
+    unseen = forests.left_out(x, task, inside)
     # A row that no tree left out is told the mean of all: so unlikely that it does not matter.
-    out = torch.where(out.sum(dim=1, keepdim=True) > 0, out, 1.0)
-    return Grown(forests, (said * out).sum(dim=1) / out.sum(dim=1))
+    by_all = inside.all(dim=1)
+    if bool(by_all.any()):
+        unseen[by_all] = forests.each(x[by_all], task[by_all]).mean(dim=1)
+    return Grown(forests, unseen)
 
 
 @dataclass(frozen=True)
@@ -231,6 +249,20 @@ class _Pairs:
 
     def sums(self, values: np.ndarray, starts: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values, starts, axis=0)
+
+    def parted(self, beyond: np.ndarray, nodes: int) -> _Pairs:
+        """In the children 2i and 2i + 1 of their nodes i, sorted; otherwise they keep their order.
+
+        Counting is all that it takes: they are sorted by node already.
+        """
+        below = 2 * self.node + beyond
+        size = np.bincount(below, minlength=2 * nodes)
+        sides = size.reshape(-1, 2)
+        starts = (np.cumsum(size) - size).reshape(-1, 2) - (np.cumsum(sides, axis=0) - sides)
+        rank = np.where(beyond, np.cumsum(beyond), np.cumsum(~beyond)) - 1  # on its side
+        row = np.empty_like(self.row)
+        row[starts.ravel()[below] + rank] = self.row
+        return _Pairs(row, np.repeat(np.arange(2 * nodes), size))
 
 
 @dataclass
@@ -274,9 +306,8 @@ def _all_levels(x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor, trees
         levels.append(_Level(tree, column, cut, child, mean))
         keep = splits[pairs.node] if open_.any() else np.zeros(len(pairs.row), dtype=bool)
         row, node = pairs.row[keep], pairs.node[keep]
-        below = 2 * number[node] + (x[row, column[node]] > cut[node])
-        order = np.argsort(below, kind="stable")
-        pairs = _Pairs(row[order], below[order])
+        beyond = x[row, column[node]] > cut[node]
+        pairs = _Pairs(row, number[node]).parted(beyond, int(splits.sum()))
         tree = np.repeat(tree[splits], 2)
         both = torch.arange(2).repeat(int(splits.sum()))
         keys = scramble(keys[torch.from_numpy(splits)].repeat_interleave(2), both)

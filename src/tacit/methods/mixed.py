@@ -448,20 +448,18 @@ class Mixed(LinearMethod):
             information = torch.einsum("r,rij->ij", share, informations)
             moved = torch.einsum("rij,rj->ri", informations, board["points"])
             target = share @ (board["scores"] + moved)
-            beta, covariance, information = shrunk(
-                information, target, sampling, 1 / total, prior, middles
-            )
-            spread = covariance.trace()
+            told = shrunk(information, target, sampling, 1 / total, prior, middles)
+            beta, spread, both = told.beta, told.covariance.trace(), loud * loud.unsqueeze(1)
+            # What is off in β is what rows themselves were off, and noise.
+            noisy = told.covariance - told.learnt
             found = {
                 "beta": beta * loud,
-                "covariance": covariance * loud * loud.unsqueeze(1),
-                "information": information / loud / loud.unsqueeze(1),
+                "covariance": told.covariance * both,
+                "information": told.information / both,
                 "target": target / loud,
+                "correction": (told.learnt - noisy) * both / board["working rest"],
             }
-        information, covariance = found["information"], found["covariance"]
-        learnt = torch.linalg.pinv(information, hermitian=True) / max(self.crowd, 1)
-        noisy = covariance / board["working rest"] - learnt
-        return found | {"correction": learnt - noisy}
+        return found
 
     def _varied(self, board: Board, told: Tensor, blur: Tensor) -> dict[str, Tensor]:
         """Variances from the moments that tasks told: their equations, with a ridge for noise."""

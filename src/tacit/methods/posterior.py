@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,6 +74,19 @@ def cleared(information: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
     return information - (1 - kept) * rest, left * blur
 
 
+class Shrunk(NamedTuple):
+    """What is believed of β."""
+
+    beta: Tensor
+    covariance: Tensor
+    information: Tensor
+    """H without the directions that only noise can have made."""
+    learnt: Tensor
+    """How much of β is what rows were off: its covariance [d, d] with H⁻¹N(0, sampling·H).
+
+    Where β hardly follows what was released that is little, and H⁻¹ of a noisy H is anything."""
+
+
 def shrunk(
     information: Tensor,
     target: Tensor,
@@ -80,8 +94,8 @@ def shrunk(
     blur: Tensor,
     prior: Tensor,
     middles: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Posterior mean and covariance of β where target = Hβ + N(0, sampling·H + blur·I), and H.
+) -> Shrunk:
+    """Posterior of β where target = Hβ + N(0, sampling·H + blur·I).
 
     The prior variance of the coefficients [k, d], and the point that they are shrunk to [c, d], are
     those with the most evidence; the first of several that are alike.
@@ -99,9 +113,10 @@ def shrunk(
     place, best = best // len(prior), best % len(prior)
     factor, prior, middle = factor[best][0], prior[best][0], middles[place][0]
     gain = prior.unsqueeze(1) * information
-    beta = middle + gain @ torch.cholesky_solve(targets.T[place].T, factor)[:, 0]
-    covariance = torch.diag(prior) - gain @ torch.cholesky_solve(gain.T, factor)
-    return beta, covariance, information
+    follows = torch.cholesky_solve(gain.T, factor).T
+    beta = middle + follows @ targets.T[place][0]
+    covariance = torch.diag(prior) - follows @ gain.T
+    return Shrunk(beta, covariance, information, sampling * (follows + follows.T) / 2)
 
 
 def estimate(
@@ -124,7 +139,8 @@ def estimate(
         prior = torch.where(levels, ANY, PRIORS.to(score).unsqueeze(1))
         rounding = 1e-6 * sampling * information.diagonal().mean()  # columns may be alike
         middles = board["prior"].unsqueeze(0)
-        beta, covariance, _ = shrunk(information, target, sampling, rounding, prior, middles)
+        found = shrunk(information, target, sampling, rounding, prior, middles)
+        beta, covariance = found.beta, found.covariance
     return {
         "beta": beta,
         "information": information,
