@@ -9,7 +9,7 @@ from collections import Counter
 import dp_accounting as dp
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -369,3 +369,30 @@ def test_a_release_that_spends_the_budget_to_the_last_digit_is_affordable():
     exactly = spent({release: 2}, 1e-3, "add-remove").epsilon
     assert affordable({}, [release] * 3, exactly, 1e-3, "add-remove") == 2
     assert affordable({release: 1}, [release] * 2, exactly, 1e-3, "add-remove") == 1
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_releases_are_composed_as_dp_accounting_composes_them(neighbours):
+    """To the last bit, though the loss of one release is kept and not made again."""
+    relation = {"add-remove": ADD, "replace": REPLACE}[neighbours]
+    for booked in (
+        {Release(Poisson(0.25), 2.0): 40},
+        {Release(Poisson(0.2), 2.0): 1},
+        {
+            Release(Poisson(0.2), 2.0): 30,
+            Release(Poisson(0.2), 3.0): 7,
+            Release(Everyone(), 5.0): 1,
+        },
+    ):
+        theirs = PLDAccountant(relation)
+        for release, count in sorted(booked.items(), key=lambda pair: (str(pair[0]), pair[1])):
+            theirs.compose(release.event(1.0), count)
+        assert spent(booked, 1e-5, neighbours).epsilon == theirs.get_epsilon(1e-5)
+
+
+def test_the_loss_of_a_release_is_made_once_for_all_points_of_a_curve(monkeypatch):
+    made, make = [], privacy_loss_distribution.from_gaussian_mechanism
+    count = lambda *given, **named: made.append(given) or make(*given, **named)  # noqa: E731
+    monkeypatch.setattr(privacy_loss_distribution, "from_gaussian_mechanism", count)
+    growth([Release(Poisson(0.123), 1.7)] * 100, 1e-5, "add-remove")
+    assert len(made) == 1
