@@ -59,13 +59,23 @@ def agreed(federation, method, **settings):
     return terms_of(federation, choose(federation, plan).plan)
 
 
+MADE = {
+    "mixed": "mixed",
+    "additive": "additive",
+    "fedavg": tacit.FedAvg(local_steps=3, batch=1, lr=0.1),
+    "gradients": tacit.FedAvg(local_steps=1, batch=None, lr=0.1),
+    "fedprox": tacit.FedProx(local_steps=2, batch=None, lr=0.1),
+    "ditto": tacit.Ditto(local_steps=1, batch=None, lr=0.1),
+}
+
+
 @pytest.mark.parametrize("noise_by", ["curator", "task"])
-@pytest.mark.parametrize("method", ["mixed", "fedavg"])
+@pytest.mark.parametrize("method", MADE)
 def test_silos_end_like_the_simulation(federation, method, noise_by, tmp_path):
     privacy = dataclasses.replace(NOISY, noise_by=noise_by)
-    made = tacit.FedAvg(local_steps=3, batch=1, lr=0.1) if method == "fedavg" else method
-    settings = {"privacy": privacy, "seed": 3}
-    settings |= {"rounds": 3, "cohort": 0.5} if method == "fedavg" else {"rounds": 3}
+    made = MADE[method]
+    settings = {"privacy": privacy, "seed": 3, "rounds": 3}
+    settings |= {} if isinstance(made, str) else {"cohort": 0.5}
     run = tacit.train(federation, made, personalise="none", baselines=False, **settings)
     terms = agreed(federation, made, **settings)
     silos = silos_of(federation, terms, tmp_path)

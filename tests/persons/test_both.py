@@ -33,6 +33,7 @@ from tacit.randomness import Randomness
 from tacit.report.box import guarantee_box
 from tests.deploy.direct import Direct, personal, silos_of
 from tests.deploy.test_persons import SERVERS, agreed, federation_of
+from tests.persons.test_audit import patients
 from tests.persons.test_bounds import METHODS, asked_at, board_at, load, simulated, table, without
 
 BOTH = Privacy(noise=1.5, unit="person", persons=60, tasks_epsilon=4.0)
@@ -320,3 +321,15 @@ def test_a_silo_refuses_noise_that_does_not_hide_it():
     for unfair in ([fair] * 4, [dataclasses.replace(fair, task_clip=None)] * 3):
         with pytest.raises(Refused, match="gives whole silos"):
             check_noise(terms, BOTH, unfair)
+
+
+def test_an_audit_attacks_the_promise_to_persons_and_says_so():
+    """In sums that are shortened canaries weigh less, and one person moves nobody else."""
+    privacy = Privacy(epsilon=4.0, delta=1e-3, unit="person", persons=60, tasks_epsilon=40.0)
+    given: dict[str, Any] = {"privacy": privacy, "method": tacit.FedAvg(clip=0.3), "seed": 0}
+    found = tacit.audit(patients(), rounds=1, many_runs=300, **given)
+    assert 0.5 < found.epsilon_lower <= found.promised.epsilon <= 4.0
+    assert any("whole tasks beside that is not attacked" in each for each in found.assumed)
+    moved = tacit.audit(patients(), neighbour=patients(gone=[7]), rounds=1, many_runs=20, **given)
+    assert moved.tries["others_changed"] == 0 and 0 < moved.tries["sum_moved"] <= 1
+    assert not tacit.audit(patients(), one_run=True, canaries=60, rounds=2, **given).refuted

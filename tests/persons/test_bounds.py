@@ -57,7 +57,10 @@ METHODS = {
     "fedprox": (tacit.FedProx(lr=0.5, local_steps=2, batch=None), "linear"),
     "ditto": (tacit.Ditto(lr=0.5, local_steps=1, batch=None), "linear"),
     "pmtl": (tacit.PMTL(lr=0.5, local_steps=2, batch=None), "linear"),
+    "additive": ("additive", "linear"),
 }
+KINDS = [(name, kind) for name in METHODS for kind in ("binary", "regression")]
+KINDS += [("mixed", "count"), ("mixed", "survival"), ("gradients", "survival")]
 SUMMED = ("gradients", "ditto")
 """Persons of these send one gradient each, which is summed without being multiplied out."""
 
@@ -69,7 +72,14 @@ def table(seed: int, kind: str, wild: float) -> dict[str, np.ndarray]:
     x = rng.normal(size=(n, COLUMNS)) * [1.0, 50.0, 0.01] + [0.0, 900.0, 0.0]
     x[person == 0] *= wild
     y = x[:, 0] + rng.normal(size=n)
-    y = (y > 0).astype(float) if kind == "binary" else y * np.where(person == 0, wild, 1.0)
+    if kind == "binary":
+        y = (y > 0).astype(float)
+    elif kind == "count":
+        y = np.round(np.abs(y)) * np.where(person == 0, wild, 1.0)
+    elif kind == "survival":
+        y = np.column_stack([np.abs(y) * np.where(person == 0, wild, 1.0) + 0.1, y > 0])
+    else:
+        y = y * np.where(person == 0, wild, 1.0)
     return {"x": x, "y": y, "task": person % 2, "person": person}
 
 
@@ -83,6 +93,7 @@ def load(
 ) -> Federation:
     known = {"scale": ([0.0, 900.0, 0.0], [1.0, 50.0, 0.01])} if public else {}
     known |= {"target_scale": (0.0, 2.0)} if public and kind == "regression" else {}
+    known |= {"cuts": (0.5, 1.0, 2.0)} if kind == "survival" else {}
     return tacit.data.from_arrays(
         rows["x"],
         rows["y"],
@@ -147,8 +158,7 @@ def without(rows: dict[str, np.ndarray], gone: np.ndarray) -> dict[str, np.ndarr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("single", [False, True], ids=["person", "row"])
-@pytest.mark.parametrize("kind", ["binary", "regression"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("name", "kind"), KINDS)
 @settings(deadline=None, max_examples=2, derandomize=True, phases=(Phase.generate,))
 @given(st.integers(0, 10**6), st.sampled_from([1.0, 30.0, 1e6]))
 def test_nobody_moves_a_sum_by_more_than_a_clip(

@@ -40,6 +40,7 @@ PUBLIC_COHORT = "the observer knows in which rounds the target took part"
 ALL_RELEASES = "every release is seen as it was published, none is missed"
 WORST = "the target sends the most that the clip lets through, in every cohort it is in"
 COLLUDING = "all servers but one pool what they know, their noise included"
+BESIDE_PERSONS = "the ε that is promised to whole tasks beside that is not attacked"
 OTHERS_NOISE = "all tasks but the target's own pool what they know, their noise included"
 
 
@@ -63,6 +64,7 @@ def _assumed(channel: Channel, *more: str) -> tuple[str, ...]:
         SECRET_COHORT if hides(channel.sampler) else PUBLIC_COHORT,
         ALL_RELEASES,
         *(pooled or ((OTHERS_NOISE,) if channel.noisy_tasks else ())),
+        *((BESIDE_PERSONS,) if channel.task_clip is not None else ()),
         *more,
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import check_neighbours
@@ -124,6 +124,13 @@ class Privacy:
             return None
         promise = self.tasks_epsilon, self.delta_for(tasks), Everyone(), rounds, self.neighbours
         return noise / noise_for(*promise, weights=weights)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values. What came later is left out where it says nothing, so that older runs
+        can be resumed."""
+        later = {"tasks_epsilon"}
+        values = asdict(self).items()
+        return {name: value for name, value in values if name not in later or value is not None}
 
     def crowd(self, tasks: int) -> int:
         """How many there are to hide among, as everybody knows."""

@@ -103,7 +103,7 @@ class Guarantee:
             return ""
         return (
             f"ε={epsilon_up(self.tasks_epsilon)} at δ={delta_up(self.delta)}, "
-            f"{differs(self.neighbours, self.party)}, {Everyone().said('task')}, "
+            f"{differs(self.neighbours, self.party)}, {Everyone().said(self.party)}, "
             f"{self.releases} releases, {self.accountant} accountant; "
             f"protects each {self.party} from {OTHERS}"
         )

@@ -135,7 +135,7 @@ def _facts(guarantee: Mapping[str, Any], adapted: bool) -> list[tuple[str, objec
             whole += "" if whom == "row" else f": a {whom} with all its rows, at once"
             facts.append(("What may differ", sentence(whole), ""))
         if guarantee.get("tasks_in_words"):
-            facts.append(("Promised beside", sentence(guarantee["tasks_in_words"]), ""))
+            facts.append(("Promised beside", f"With {guarantee['tasks_in_words']}", ""))
         facts.append(("Sampling", sentence(guarantee.get("sampling")), ""))
         if guarantee.get("accountant"):
             name = guarantee["accountant"]
