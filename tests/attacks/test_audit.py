@@ -237,8 +237,9 @@ def test_rounds_of_a_mixed_model_are_attacked_as_they_are_made():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-def test_rounds_with_groups_are_attacked_as_they_are_made(make_federation, neighbours):
-    method = tacit.Clusters(groups=2, clip=0.3)
+@pytest.mark.parametrize("method", [tacit.Clusters, tacit.ClusterPriors])
+def test_rounds_with_groups_are_attacked_as_they_are_made(make_federation, method, neighbours):
+    method = method(groups=2, clip=0.3)
     found = attacked(
         make_federation(), 4.0, runs=2000, method=method, rounds=4, neighbours=neighbours
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from tacit.privacy import NOT_COVERED
 from tests.exchange.federations import headed
 from tests.methods.test_clusters import FREE, planted
 from tests.methods.test_personal_methods import run
+from tests.test_cli import succeed
 
 
 def test_heads_that_a_task_does_not_hold_are_not_moved_by_it():
@@ -65,6 +67,14 @@ def test_a_new_task_joins_by_its_own_rows(method, tmp_path):
     own = finished.predict(asked, join=known)
     truth = new @ centres[1]
     assert np.abs(own - truth).mean() < 0.35 * np.abs(public - truth).mean()
+    made = finished.model_for("new", new, truth)
+    assert np.allclose(made(torch.tensor(new)).detach().numpy(), own, rtol=1e-4, atol=1e-6)
+    for name, rows in (("asked", asked), ("known", known)):
+        pd.DataFrame(rows).to_csv(tmp_path / f"{name}.csv", index=False)
+    words = ["--data", str(tmp_path / "asked.csv"), "--join", str(tmp_path / "known.csv")]
+    succeed(["predict", str(tmp_path / "run"), *words, "--out", str(tmp_path / "found.csv")])
+    found = pd.read_csv(tmp_path / "found.csv")["predicted y"]
+    assert np.allclose(found, own, rtol=1e-4, atol=1e-6)
 
 
 def test_the_last_step_begins_at_the_model_of_a_group():
