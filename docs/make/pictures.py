@@ -80,7 +80,7 @@ def report_picture(report: Path, place: Path) -> None:
         page = Path(folder) / "page.html"
         page.write_text(text, encoding="utf-8")
         subprocess.run(
-            ["chromium", *QUIET, "--window-size=1000,1560", f"--screenshot={place}", page.as_uri()],
+            ["chromium", *QUIET, "--window-size=1000,1562", f"--screenshot={place}", page.as_uri()],
             check=True,
             capture_output=True,
         )

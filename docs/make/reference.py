@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from docs.make import arguments
 from docs.make.examples import MODULES, Example, examples, short
 
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
@@ -80,6 +81,7 @@ def entry(module: str, name: str, thing: Any, shown: list[Example]) -> str:
     if inspect.isclass(thing) or inspect.isfunction(thing):
         parts.append(fence(signature(f"{module}.{name}", thing)))
     parts.append(words(doc(thing) or about_value(module, name)))
+    parts += table("argument", list(arguments.rows(thing, doc(thing))))
     if dataclasses.is_dataclass(thing):
         parts += table("field", list(field_rows(thing)))
     if inspect.isclass(thing):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
 import shutil
@@ -11,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from docs.make.arguments import SHARED, unsaid
 from docs.make.examples import MODULES, examples, short
 from docs.make.links import DOCS, ROOT
-from docs.make.reference import public_names
+from docs.make.reference import doc as about
+from docs.make.reference import fields_below, public_names
 from docs.make.tutorials import cells, notebook, tutorials
 from tests.docs.pages import blocks, pages
 
@@ -90,6 +94,19 @@ def test_every_public_name_has_an_example_that_uses_it(module):
     assert [name for name in names if name not in shown] == []
     assert [name for name in shown if name not in names] == []
     assert [name for name in names if name.lower() not in shown[name].lower()] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_argument_has_words(module):
+    """In the docstring, below the field, or among those that many functions share."""
+    lacking = {}
+    for name in public_names(module):
+        thing = getattr(importlib.import_module(module), name)
+        words = " ".join([about(thing), *(about(one) for one in getattr(thing, "__mro__", ()))])
+        below = fields_below(thing) if inspect.isclass(thing) else SHARED
+        if found := [one for one in unsaid(thing, words) if one not in below]:
+            lacking[name] = found
+    assert lacking == {}
 
 
 @pytest.mark.slow

@@ -59,6 +59,7 @@ class Choice:
     """What cross-validation found."""
 
     strengths: tuple[float, ...]
+    """Those that were tried."""
     scores: Tensor
     """Mean loss of held-out rows [strengths, folds]: squared error, or logistic loss."""
     strength: float

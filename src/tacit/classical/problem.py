@@ -44,6 +44,7 @@ class Problem:
     y: Tensor
     offsets: Tensor
     loss: Loss
+    """"squared" for numbers, "logistic" for yes and no."""
     intercept: bool = True
 
     @staticmethod

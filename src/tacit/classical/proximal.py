@@ -42,10 +42,13 @@ class Fit:
     """Models [tasks, features] and how sure we are that they are the minimum."""
 
     w: Tensor
+    """Weights of each task; the intercept comes last."""
     iterations: int
+    """How many steps it took."""
     residual: float
     """Distance from stationarity, or more, as a share of the gradient of the featureless fit."""
     converged: bool
+    """Whether the residual is as small as was asked for."""
 
     def checked(self, tolerance: float) -> Fit:
         if not self.converged:

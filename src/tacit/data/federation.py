@@ -127,18 +127,27 @@ class Federation:
 
     names: Sequence[str]
     kind: Kind
+    """What is to be predicted: numbers, counts, classes and so on."""
     outputs: int
+    """Numbers that a model puts out for a row."""
     train: Rows
+    """Rows to learn from."""
     validation: Rows
+    """Rows that each task chooses its own model by."""
     test: Rows
+    """Rows that scores are computed on."""
     features: tuple[str, ...] = ()
+    """Names of the columns; empty for images and the like."""
     labels: tuple[str, ...] = ()
+    """Names of classes or labels, in the order of their numbers."""
     target_scale: TargetScale | None = None
+    """How a target that is a number was scaled, for the way back."""
     assumptions: tuple[str, ...] = ()
     """What is taken to be public, in words (shown with the guarantee)."""
     leaks: tuple[str, ...] = ()
     """What was computed over several tasks without noise; any entry voids the guarantee."""
     source: str = "arrays in memory"
+    """What the data are called in reports."""
     preprocessing: Preprocessing | None = None
     """What turns raw feature rows of a task into the rows its model sees; needed to predict."""
     schema: Schema | FormulaSchema | None = None

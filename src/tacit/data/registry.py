@@ -41,7 +41,9 @@ class Source:
 
     name: str
     title: str
+    """What it is, in a few words."""
     kind: str
+    """What is to be predicted: numbers, counts, classes and so on."""
     needs: str = ""
 
 

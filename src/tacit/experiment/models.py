@@ -162,10 +162,15 @@ class SavedModels:
     """The models of a finished run, read back from its folder."""
 
     federation: Federation
+    """Names, columns and scaling of the tasks, without their rows."""
     model: FlatModel
+    """The kind of model that all tasks have."""
     parameters: dict[str, Tensor]
+    """Those of every task, stacked."""
     newcomers: Newcomers
+    """What predicts for tasks that did not take part."""
     blend: Blend | None = None
+    """What tasks combine with their own model, where they do."""
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> SavedModels:

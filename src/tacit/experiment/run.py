@@ -45,14 +45,21 @@ class Run(Finished):
     """A finished run. `personal(name)` is a task's own model; everything else is about the run."""
 
     simulation: Simulation
+    """The engine as it ended: method, tasks, billboard and ledger."""
     guarantee: Guarantee
+    """What is promised."""
     measured: metrics.Metrics
+    """Scores of the personal models; not covered by the guarantee."""
     part: Part
+    """The rows that scores are of: "train", "validation" or "test"."""
     config: dict[str, Any]
+    """All settings."""
     personalised: Personalised
     """What each task ended with; `personalised.chosen` says it in words, for each task."""
     baselines: dict[str, metrics.Metrics] = field(default_factory=dict)
+    """Scores of what the run is compared with, by name."""
     timing: dict[str, Any] = field(default_factory=dict)
+    """How long it took, and on what."""
     delivered: Delivered | None = None
     """What tasks take away where they combine several models, learned from all of their rows."""
 

@@ -50,6 +50,7 @@ class Board:
 
     tensors: dict[str, Tensor]
     round: int = 0
+    """How many rounds were published so far."""
     noise: float = 0.0
     """Standard deviation of this round's noise in each number of the release, in clips; public."""
     stage: str = ""

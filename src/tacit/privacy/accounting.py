@@ -76,7 +76,9 @@ class Release:
     """One noisy sum over one cohort, as the accountant sees it."""
 
     sampler: Sampler
+    """Who takes part."""
     noise_multiplier: float
+    """Standard deviation of the noise, in clips."""
     replaced: float = 2.0
     """How far replacing a task moves the sum, in clips (see `moments`)."""
     unit: Unit = "task"
@@ -116,6 +118,7 @@ class Spent:
     """An ε and the accountant that vouches for it."""
 
     epsilon: float
+    """Infinite where nothing bounds it."""
     accountant: Accountant
 
 

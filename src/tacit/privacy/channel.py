@@ -142,14 +142,23 @@ class Channel:
     """
 
     sampler: Sampler
+    """Who takes part in a round."""
     tasks: int
+    """How many there are, which everybody knows."""
     randomness: Randomness
+    """Where cohorts and noise are drawn from."""
     clip: float = math.inf
+    """The greatest length of a contribution."""
     release: Release | None = None
+    """How precise a noisy sum is; None without privacy."""
     budget: Budget | None = None
+    """What the releases may cost together."""
     ledger: Ledger = field(default_factory=Ledger)
+    """Where a release is booked before it is made."""
     dropped: int = 0
+    """Contributions that held NaN or infinite numbers, and counted as zero."""
     relation: Relation | None = None
+    """How tasks are publicly related, where sums are made along that."""
     quantile: float | None = None
     """Share of contributions that should be within the clip; None keeps the clip as it is."""
     moments: Moments | None = None

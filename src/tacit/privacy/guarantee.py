@@ -39,17 +39,29 @@ class Guarantee:
     """(ε, δ) with neighbours, sampling, accountant, and who is protected from whom."""
 
     channel: Literal["billboard", "exchange", "nothing"]
+    """What tasks learned from each other through."""
     epsilon: float
+    """The bound; infinite where nothing is promised."""
     delta: float | None
+    """The chance that the bound does not hold."""
     neighbours: Neighbours | None
+    """What two sets of data may differ in."""
     sampling: str | None
+    """Who took part in a round, in words."""
     accountant: str | None
+    """By which accounting ε was computed."""
     releases: int
+    """How many noisy sums were published."""
     noise_multiplier: float | None
+    """The standard deviation of the noise, in clips."""
     clip: float | None
+    """The greatest length of a contribution."""
     seeded: bool
+    """Whether the noise came from a seed; then nothing is promised."""
     assumptions: tuple[str, ...] = ()
+    """What is taken to be public, a sentence each."""
     leaks: tuple[str, ...] = field(default=())
+    """What was computed over several tasks without noise; any of it voids the promise."""
     personal_is_public: bool = False
     """Plain privacy of all models together (naive) instead of privacy from the others (joint)."""
     refuted: str = ""

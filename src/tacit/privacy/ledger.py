@@ -60,6 +60,7 @@ class Ledger:
 
     path: Path | None = None
     entries: list[dict[str, Any]] = field(default_factory=list)
+    """A line for each release, as it is in the file."""
     _booked: list[Booked] = field(default_factory=list)
     _of_round: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     _heads: list[str] = field(default_factory=lambda: [""])

@@ -82,7 +82,9 @@ class Repeated:
     run: frozenset[tuple[Release, int]]
     """The releases of one run with their counts, the score among them."""
     mean: float
+    """How many runs there are on average; their true number is drawn in secret."""
     shape: float = LOGARITHMIC
+    """Of the distribution that their number is drawn from."""
 
     @property
     def noise_multiplier(self) -> float:
