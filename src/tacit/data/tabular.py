@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.data import given
 from tacit.data.assemble import About, assemble, target_mode
-from tacit.data.cells import Table, clean, count_rows, missing, numeric_or_none, task_names, text_of
+from tacit.data.cells import Table, clean, missing, numeric_or_none, task_names, text_of
 from tacit.data.federation import Federation, Kind
 from tacit.data.persons import owners_of
 from tacit.data.preprocess import Scale, TargetScaling
@@ -172,11 +172,8 @@ def _target_values(
     cells = clean(table.column(name), name)
     numbers = numeric_or_none(table, name, "choose another target")
     gaps = missing(cells) if numbers is None else np.isnan(numbers)
-    if gaps.any() and (not may_miss or gaps.all()):
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
-            f"({count_rows(gaps)} in all); fill it in or remove the row{remedy}"
-        )
+    if not may_miss or gaps.all():
+        table.refuse_gaps(gaps, name, more=remedy)
     return (cells if numbers is None else numbers), gaps
 
 
