@@ -83,7 +83,7 @@ def test_nothing_is_written_through_a_link(tmp_path):
 def test_a_file_in_the_place_of_a_folder_is_a_sentence(make_federation, tmp_path):
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(TacitError, match=r"is no folder|cannot be made"):
+        with pytest.raises(TacitError, match=r"is not a folder|cannot be made"):
             tacit.train(make_federation(tasks=3), PMTL(), rounds=1, seed=0, out=out)
 
 

@@ -47,7 +47,7 @@ def make_folder(folder: Path) -> None:
     except OSError as error:
         raise TacitError(f"{folder} cannot be made: {error.strerror}; name another") from error
     if not folder.is_dir():
-        raise TacitError(f"{folder} is no folder, but one is needed there: name another")
+        raise TacitError(f"{folder} is not a folder, but one is needed there: name another")
 
 
 def _settle_all(folder: Path) -> None:

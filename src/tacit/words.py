@@ -1,4 +1,7 @@
-"""What other parties say, before it is shown: on one line, cut, and without control characters."""
+"""Parts of sentences: names and numbers, and what other parties say.
+
+Their words are shown on one line, cut, and without control characters.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,14 @@ def listed(names: Iterable[str]) -> str:
     shown = ", ".join(shortened(name, LONGEST_NAME) for name in known[:MOST_NAMES])
     more = len(known) - MOST_NAMES
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def some(names: Iterable[object], most: int = 3) -> str:
+    """The first few of our own names, and whether there are more."""
+    known = list(map(str, names))
+    return ", ".join(known[:most]) + (", …" if len(known) > most else "")

@@ -173,7 +173,7 @@ def test_celeba_reads_images(tmp_path):
     again = load("celeba", path=file, images=folder)
     assert torch.equal(again.test.x, made.test.x)
 
-    assert "which is no folder" in error("celeba", path=file, images=tmp_path / "none")
+    assert "which is not a folder" in error("celeba", path=file, images=tmp_path / "none")
     (folder / names[3]).write_bytes(b"no image")
     assert "cannot be read" in error("celeba", path=file)
     (folder / names[3]).unlink()

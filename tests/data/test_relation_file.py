@@ -55,7 +55,11 @@ def test_a_matrix_is_put_into_the_order_of_the_tasks(federation, tmp_path):
         (("task", "cluster"), [(n, "a") for n in NAMES[:5]], "lacks task 'task-5': every"),
         (("task", "cluster"), [(n, "a") for n in [*NAMES, "x"]], "names task 'x', not in the data"),
         (("task", "cluster"), [(n, "a") for n in [*NAMES, "task-0"]], "line 8 of relation.csv"),
-        (("task", "cluster"), [(n, "") for n in NAMES], "has no cluster: fill it in"),
+        (
+            ("task", "cluster"),
+            [(n, "") for n in NAMES],
+            "no cluster in column 'cluster' (6 rows",
+        ),
         (("task", "group"), [(n, "a") for n in NAMES], "a header task,cluster is needed"),
         (NAMES[:5], np.eye(5).tolist(), "lacks task 'task-5'"),
         ([*NAMES, "x"], np.eye(7).tolist(), "names task 'x'"),

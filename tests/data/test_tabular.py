@@ -340,7 +340,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(TacitError, match="is a folder"):
         read_table(tmp_path / "folder.csv")
-    with pytest.raises(TacitError, match="a int is no table"):
+    with pytest.raises(TacitError, match="a int is not a table"):
         from_table(3, task="a", target="b")
 
 

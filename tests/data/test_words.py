@@ -260,7 +260,7 @@ def test_text_with_tags_or_a_label(tmp_path):
     rows[2][3] = ""
     write_csv(path, ["who", "said", "tags", "mood"], rows)
     wrong = error("text", path=path, task="who", text="said", target="mood", separator=None)
-    assert "row 3 (line 4 of t.csv) has nothing in column 'mood'" in wrong
+    assert "row 3 (line 4 of t.csv) has no entry in column 'mood' (1 row in all)" in wrong
     write_csv(path, ["user", "text", "tags"], [["a", "x", ""], ["b", "y", ""]])
     assert "no tags in any row" in error("text", path=path)
 

@@ -206,10 +206,10 @@ def fits(tables, folder: Path) -> dict[str, int]:
 
 
 def test_stand_ins_fit_what_is_agreed_and_are_called_so(stand_ins, tmp_path):
-    tables, words = demo_deploy.demo_tables()
+    tables, words, _ = demo_deploy.demo_tables()
     assert words.startswith("STAND-IN data") and "TACIT_DATA" in words
     assert fits(tables, tmp_path) == demo_deploy.SIZES
-    again, _ = demo_deploy.demo_tables()
+    again, *_ = demo_deploy.demo_tables()
     assert np.array_equal(tables["va"]["age"], again["va"]["age"])
 
 
@@ -223,7 +223,7 @@ def test_damaged_files_do_not_pass_for_missing_ones(monkeypatch, tmp_path):
 @pytest.mark.skipif(not (SHARED / "heart").is_dir(), reason="the hospitals' files are not here")
 def test_real_hospitals_fit_too(monkeypatch, tmp_path):
     monkeypatch.setenv("TACIT_DATA", str(SHARED))
-    tables, words = demo_deploy.demo_tables()
+    tables, words, _ = demo_deploy.demo_tables()
     assert words == "real data: 920 patients of four hospitals (UCI heart disease)"
     assert fits(tables, tmp_path) == demo_deploy.SIZES
     ill = {name: round(100 * table["disease"].mean()) for name, table in tables.items()}

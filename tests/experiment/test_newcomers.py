@@ -109,8 +109,8 @@ def test_a_new_task_has_a_model_for_its_rows(table, run):
         (("s7", x, np.zeros(len(x))), "'s7' took part"),
         (("twin", x, np.zeros(3)), "rows but 3 targets"),
         (("twin", x[:0], []), "0 rows"),
-        (("twin", x, ["much"] * len(x)), "no finite number"),
-        (("twin", x, np.full(len(x), np.nan)), "no finite number"),
+        (("twin", x, ["much"] * len(x)), "not a finite number"),
+        (("twin", x, np.full(len(x), np.nan)), "not a finite number"),
         (("twin", x + np.inf, np.zeros(len(x))), "missing or infinite"),
     ):
         with pytest.raises(TacitError, match=words):

@@ -362,7 +362,10 @@ def test_what_diverged_stands_in_a_red_box(make):
     result["stopped"] = "the billboard diverged in round 3"
     box = page(result).split('<div class="told red"')[1].split("</div>")[0]
     assert "The training of 1 task (&lt;b&gt;x&lt;/b&gt;) diverged" in box
-    assert "2 contributions were no finite numbers" in box and "in round 3" in box
+    assert (
+        "2 contributions with numbers that are not finite were left out" in box
+        and "in round 3" in box
+    )
 
 
 def test_settings_stand_once_and_without_folders(make):

@@ -15,6 +15,7 @@ from tacit.privacy import Privacy, Release, Sampler, spent
 from tacit.privacy.accounting import B
 from tacit.privacy.guarantee import delta_up, differs, epsilon_up
 from tacit.privacy.sampling import Neighbours, Unit
+from tacit.words import counted
 
 FILE = "audit.json"
 
@@ -56,7 +57,7 @@ class Promised:
         )
 
     def __str__(self) -> str:
-        releases = f"{self.releases} release{'s' if self.releases != 1 else ''}"
+        releases = counted(self.releases, "release")
         return (
             f"ε={epsilon_up(self.epsilon)} at δ={delta_up(self.delta)}, "
             f"{differs(self.neighbours, self.unit)}, {self.sampling}, {releases}, "

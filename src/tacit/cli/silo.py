@@ -25,6 +25,7 @@ from tacit.engine.progress import Bar
 from tacit.errors import TacitError
 from tacit.files import close_folder, copy
 from tacit.report.silo import PAGE
+from tacit.words import counted
 
 app = typer.Typer(
     name="silo",
@@ -90,8 +91,8 @@ def check(folder: Folder) -> None:
     for problem in found.problems:
         console.print(f"[red]wrong[/red] {escape(problem)}")
     if found.problems:
-        count = len(found.problems)
-        raise TacitError(f"{site.table.name} has {count} problem{'s' * (count > 1)}: correct them")
+        problems = counted(len(found.problems), "problem")
+        raise TacitError(f"{site.table.name} has {problems}: correct them")
     who = f"{site.settings.name} of {site.terms.consortium}"
     console.print(f"[bold]Silo[/bold]    {escape(who)}, in {escape(str(folder))}")
     console.print(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,15 @@ import numpy as np
 from tacit.checks import near
 from tacit.data.numerals import comma_remedy, parse, refuse_disguised
 from tacit.errors import TacitError
+from tacit.words import counted
 
 MISSING = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "#NV", "<NA>", "NaN", "nan", "NULL", "null", "?"}
 )
 _WHOLE = re.compile(r"^(\d+)\.0+$")
+
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""A column's cells, their numbers (NaN where there is none), and which are not numbers."""
 
 
 class Table(dict[str, np.ndarray]):
@@ -45,6 +49,22 @@ class Table(dict[str, np.ndarray]):
         if self.lines is None:
             return f"row {place}"
         return f"row {place} (line {int(self.lines[row])} of {self.source})"
+
+    def refuse(self, wrong: np.ndarray, name: str, says: Callable[[int], str]) -> None:
+        """An error about the first of the cells of a column that are `wrong`, if there is one."""
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise TacitError(f"{self.where(row)}, column {name!r}: {says(row)}")
+
+    def refuse_gaps(
+        self, gaps: np.ndarray, name: str, what: str = "target", more: str = ""
+    ) -> None:
+        """The same about cells that may not be empty."""
+        if gaps.any():
+            raise TacitError(
+                f"{self.where(int(np.argmax(gaps)))} has no {what} in column {name!r} "
+                f"({counted(int(gaps.sum()), 'row')} in all); fill it in or remove the row{more}"
+            )
 
     def only(self, rows: np.ndarray) -> Table:
         """Some of the rows, which are still called by the places they had."""
@@ -72,7 +92,7 @@ def table_of(thing: Any) -> Table:
         columns = {str(name): np.asarray(thing[name].to_numpy()) for name in thing.columns}
     else:
         raise TacitError(
-            f"a {type(thing).__name__} is no table; pass a file path, a DataFrame or a mapping "
+            f"a {type(thing).__name__} is not a table; pass a file path, a DataFrame or a mapping "
             "from column names to values"
         )
     shapes = {name: values.shape for name, values in columns.items()}
@@ -174,8 +194,8 @@ def text_of(value: Any) -> str | None:
     return str(value)
 
 
-def numbers_in(table: Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The cells of a column, their numbers (NaN where there is none), and which are no numbers."""
+def numbers_in(table: Table, name: str) -> Cells:
+    """A column as cells, numbers and mistakes."""
     cells = clean(table.column(name), name)
     return cells, *parse(cells, table.decimal)
 
@@ -187,7 +207,7 @@ def gaps_in(table: Table, name: str) -> np.ndarray:
 
 
 def _is_text(numbers: np.ndarray, wrong: np.ndarray) -> bool:
-    """Whether half of what is there is no number."""
+    """Whether at least half of the filled cells are not numbers."""
     return bool(wrong.any()) and int(wrong.sum()) >= int((~np.isnan(numbers)).sum())
 
 
@@ -210,23 +230,13 @@ def unlabelled(table: Table, targets: Sequence[str], may_miss: bool = False) -> 
     return np.logical_and.reduce(gaps) if may_miss else np.logical_or.reduce(gaps)
 
 
-def count_rows(which: np.ndarray) -> str:
-    count = int(which.sum())
-    return "1 row" if count == 1 else f"{count} rows"
-
-
 def task_names(table: Table, task: str) -> np.ndarray:
     """The task of each row as text; a gap is an error that names the row.
 
     A whole number is the same task with and without a point: what met a gap on its way has one.
     """
     names = texts(table.column(task), task)
-    gaps = missing(names)
-    if gaps.any():
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has no task in column {task!r} "
-            f"({count_rows(gaps)} in all); fill it in or remove the row"
-        )
+    table.refuse_gaps(missing(names), task, "task")
     plain = {name: _WHOLE.sub(r"\1", name) for name in set(names.tolist())}
     names[:] = [plain[name] for name in names.tolist()]
     return names
@@ -243,24 +253,33 @@ def numeric_or_none(table: Table, name: str, otherwise: str) -> np.ndarray | Non
     if _is_text(numbers, wrong):
         refuse_disguised(name, cells[wrong].tolist(), otherwise)
         return None
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; "
-            f"{comma_remedy(cells[row])}correct the cell, or {otherwise}"
-        )
-    check_finite(table, name, numbers)
-    return numbers
+    return _finite(table, name, (cells, numbers, wrong), f", or {otherwise}")
 
 
-def check_finite(table: Table, name: str, numbers: np.ndarray) -> None:
-    """No infinities, and nothing that would become one as a 32-bit number."""
+def numbers(table: Table, name: str) -> np.ndarray:
+    """A column that must be numbers because a schema says so."""
+    return _finite(table, name, numbers_in(table, name))
+
+
+def _finite(table: Table, name: str, read: Cells, otherwise: str = "") -> np.ndarray:
+    """No text, no infinities, and nothing that would become one as a 32-bit number."""
+    cells, found, wrong = read
+    table.refuse(
+        wrong,
+        name,
+        lambda row: (
+            f"{cells[row]!r} is not a number; {comma_remedy(cells[row])}correct the cell{otherwise}"
+        ),
+    )
     with np.errstate(over="ignore"):
-        bad = np.isinf(numbers.astype(np.float32))
-    if bad.any():
-        row = int(np.argmax(bad))
-        what = "infinite" if np.isinf(numbers[row]) else "too large for a 32-bit number"
-        raise TacitError(
-            f"{table.where(row)}, column {name!r}: {numbers[row]:g} is {what}; correct the cell or "
-            "leave it empty"
-        )
+        large = np.isinf(found.astype(np.float32))
+    size = ("too large for a 32-bit number", "infinite")
+    table.refuse(
+        large,
+        name,
+        lambda row: (
+            f"{found[row]:g} is {size[int(np.isinf(found[row]))]}; correct the cell or leave it "
+            "empty"
+        ),
+    )
+    return found

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.data.cells import Table, clean, missing, task_names, texts
+from tacit.data.cells import Table, clean, missing, numbers, task_names, texts
 from tacit.data.federation import NUMBERS
 from tacit.data.preprocess import Scale, TargetScaling
-from tacit.data.schema import Schema, numbers
+from tacit.data.schema import Schema
 from tacit.data.survival import survival_target
 from tacit.data.targets import Target, class_codes, no_count
 from tacit.errors import TacitError
@@ -90,18 +90,15 @@ def target_of(table: Table, schema: Schema | FormulaSchema) -> Target:
     if isinstance(schema, Schema) and schema.kind == "survival":
         time, event = (numbers(table, name) for name in schema.target)
         for name, found in zip(schema.target, (time, event), strict=True):
-            _check_filled(table, name, np.isnan(found))
+            table.refuse_gaps(np.isnan(found), name)
         return survival_target(time, event, schema.cuts, table.where)
     if schema.kind in NUMBERS:
         name = schema.target[0]
         y = numbers(table, name)
-        _check_filled(table, name, np.isnan(y))
-        if schema.kind == "count" and (wrong := no_count(y)).any():
-            row = int(np.argmax(wrong))
-            raise TacitError(
-                f"{table.where(row)}, column {name!r}: {y[row]:g} is not a count, which is a whole "
-                "number, 0 or more; correct the cell, or the kind in the schema"
-            )
+        table.refuse_gaps(np.isnan(y), name)
+        if schema.kind == "count":
+            says = "is not a count, which is a whole number, 0 or more; correct the cell, or the "
+            table.refuse(no_count(y), name, lambda row: f"{y[row]:g} {says}kind in the schema")
         return Target(schema.kind, y, 1, said=())
     several = schema.kind == "multilabel"
     codes = [
@@ -121,21 +118,8 @@ def _codes(table: Table, name: str, classes: tuple[str, ...], may_miss: bool) ->
     cells = texts(clean(table.column(name), name), name)
     gaps = missing(cells)
     if not may_miss:
-        _check_filled(table, name, gaps)
+        table.refuse_gaps(gaps, name)
     codes = class_codes(cells, classes)
-    unknown = (codes < 0) & ~gaps
-    if unknown.any():
-        row = int(np.argmax(unknown))
-        raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a class of the schema "
-            f"({', '.join(classes)}); correct the cell or the schema"
-        )
+    says = f"is not a class of the schema ({', '.join(classes)}); correct the cell or the schema"
+    table.refuse((codes < 0) & ~gaps, name, lambda row: f"{cells[row]!r} {says}")
     return np.where(gaps, np.nan, codes)
-
-
-def _check_filled(table: Table, name: str, gaps: np.ndarray) -> None:
-    if gaps.any():
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r}; fill it in or "
-            "remove the row"
-        )

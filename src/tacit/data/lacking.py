@@ -12,9 +12,7 @@ from tacit.data.cells import Table, texts
 from tacit.data.columns import GAP
 from tacit.data.federation import PARTS, Federation
 from tacit.data.schema import Schema
-
-SHOWN = 3
-"""Tasks or categories that a sentence names."""
+from tacit.words import some
 
 
 def completed(schema: Schema, table: Table) -> tuple[Table, str | None]:
@@ -33,7 +31,7 @@ def completed(schema: Schema, table: Table) -> tuple[Table, str | None]:
             found = set(texts(whole[column.name], column.name).tolist()) - {None}
             new = sorted(found - set(column.categories))
             if new:
-                shown = f"{', '.join(map(repr, new[:SHOWN]))}{', …' if len(new) > SHOWN else ''}"
+                shown = some(map(repr, new))
                 said.append(f"column {column.name!r} has {shown}, unknown in training")
     return whole, f"{'; '.join(said)}: this counts as missing" if said else None
 
@@ -65,9 +63,7 @@ def lacking(federation: Federation) -> dict[str, list[str]]:
 def in_words(found: dict[str, list[str]], tasks: int) -> str:
     """One sentence about all of them."""
     each = [
-        f"{name} in {len(without)} of {tasks} ({', '.join(without[:SHOWN])}"
-        f"{', …' if len(without) > SHOWN else ''})"
-        for name, without in found.items()
+        f"{name} in {len(without)} of {tasks} ({some(without)})" for name, without in found.items()
     ]
     return (
         f"some tasks have no value at all of a column, which counts as missing: {'; '.join(each)}"

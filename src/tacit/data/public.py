@@ -27,11 +27,12 @@ from tacit.data.cells import Table, missing, task_names, texts, unlabelled
 from tacit.data.common import ENOUGH, in_common_units, own_units
 from tacit.data.federation import Federation, Rows
 from tacit.data.given import target_of
-from tacit.data.lacking import SHOWN, completed
+from tacit.data.lacking import completed
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.schema import Schema
 from tacit.data.targets import Target
 from tacit.errors import TacitError
+from tacit.words import some
 
 UNITS, START = "common units", "where models begin"
 
@@ -124,8 +125,8 @@ def _check_categories(table: Table, schema: Schema) -> None:
         found = {cell for cell in texts(table[column.name], column.name).tolist() if cell}
         if found and not found & set(column.categories):
             raise TacitError(
-                f"column {column.name!r} has {_some(sorted(found))}, but tasks have "
-                f"{_some(column.categories)}; write the same categories"
+                f"column {column.name!r} has {some(map(repr, sorted(found)))}, but tasks have "
+                f"{some(map(repr, column.categories))}; write the same categories"
             )
 
 
@@ -148,10 +149,7 @@ def _unused(federation: Federation, table: Table, schema: Schema) -> tuple[str, 
         names = set(task_names(filled, schema.task).tolist()) if filled.rows else set()
         both = sorted(names & set(federation.names))
         if both:
-            notes += (f"make sure that nothing is of a task that it names: {_some(both)}",)
+            notes += (
+                f"make sure that nothing is of a task that it names: {some(map(repr, both))}",
+            )
     return notes
-
-
-def _some(names: Any) -> str:
-    listed = list(names)
-    return ", ".join(map(repr, listed[:SHOWN])) + (", …" if len(listed) > SHOWN else "")

@@ -61,7 +61,7 @@ class Reader:
                 raise TacitError(f"{name} takes no option {option!r}{near(option, known, 20)}")
             declared = self.options[option]
             value = options[option] = none_in_words(declared, value)
-            # Text is what files and flags easily miss; numbers readers check.
+            # Files and flags easily give a number where text is wanted; readers check numbers.
             if value is None or {str, Sequence[str]} & {declared, *get_args(declared)}:
                 check_type(f"{name}: {option}", declared, value)
         return self.read(*given, **options)

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.words import counted
 
 SAME = 1e-6
 """Eigenvalues closer than this (relative to the largest) count as equal."""
@@ -73,7 +74,7 @@ def clusters(groups: Sequence[object]) -> Relation:
     _, codes = np.unique([str(group) for group in groups], return_inverse=True)
     sizes = np.bincount(codes)
     member = np.eye(len(sizes))[codes]
-    text = f"{len(sizes)} cluster{'s' if len(sizes) > 1 else ''}"
+    text = counted(len(sizes), "cluster")
     return _relation(member / np.sqrt(sizes), np.ones(len(sizes)), np.ones(len(codes)), text)
 
 

@@ -33,9 +33,7 @@ def with_relation(federation: Federation, path: str | Path) -> Federation:
 def _clusters(federation: Federation, table: Table) -> dict[str, str]:
     columns = [texts(table[name], name) for name in CLUSTERS]
     for name, cells in zip(CLUSTERS, columns, strict=True):
-        gaps = missing(cells)
-        if gaps.any():
-            raise TacitError(f"{table.where(int(np.argmax(gaps)))} has no {name}: fill it in")
+        table.refuse_gaps(missing(cells), name, name)
     tasks, groups = columns
     found: dict[str, str] = {}
     for row, (task, group) in enumerate(zip(tasks, groups, strict=True)):
@@ -56,10 +54,7 @@ def _matrix(federation: Federation, table: Table) -> np.ndarray:
     values = []
     for name in table:
         _, numbers, _ = numbers_in(table, name)
-        wrong = ~np.isfinite(numbers)
-        if wrong.any():
-            where = table.where(int(np.argmax(wrong)))
-            raise TacitError(f"{where}, column {name!r}: a number is needed; correct the cell")
+        table.refuse(~np.isfinite(numbers), name, lambda _: "a number is needed; correct the cell")
         values.append(numbers)
     place = {name: position for position, name in enumerate(table)}
     order = [place[name] for name in federation.names]

@@ -28,11 +28,9 @@ import numpy as np
 
 from tacit.data.cells import (
     Table,
-    check_finite,
     check_keys,
-    comma_remedy,
     number_text,
-    numbers_in,
+    numbers,
     table_of,
 )
 from tacit.data.columns import Column, constants, distinct_texts, one_hot
@@ -229,19 +227,6 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         raise TacitError(f"{path} exists; remove it, or choose another name") from None
     except OSError as error:
         raise TacitError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def numbers(table: Table, name: str) -> np.ndarray:
-    """A column that must be numbers because a schema says so."""
-    cells, found, wrong = numbers_in(table, name)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise TacitError(
-            f"{table.where(row)}, column {name!r}: {cells[row]!r} is not a number; "
-            f"{comma_remedy(cells[row])}correct the cell"
-        )
-    check_finite(table, name, found)
-    return found
 
 
 def naming_rows(table: Table, schema: Schema) -> list[str]:

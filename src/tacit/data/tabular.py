@@ -15,7 +15,6 @@ from tacit.data.assemble import About, assemble, target_mode
 from tacit.data.cells import (
     Table,
     clean,
-    count_rows,
     missing,
     numeric_or_none,
     task_names,
@@ -40,6 +39,7 @@ LABELLED = (
     "which tasks have a row with a target is taken to be public (rows without one are left out)"
 )
 """Said whether or not a row was left out, and never how many: that is a task's own matter."""
+LEFT_OUT = ", or leave such rows out: drop_unlabelled=True (--drop-unlabelled)"
 
 
 def from_table(
@@ -202,12 +202,8 @@ def _target_values(
     cells = clean(table.column(name), name)
     numbers = numeric_or_none(table, name, "choose another target")
     gaps = missing(cells) if numbers is None else np.isnan(numbers)
-    if gaps.any() and (not may_miss or gaps.all()):
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has no target in column {name!r} "
-            f"({count_rows(gaps)} in all); fill it in, or leave such rows out: "
-            f"drop_unlabelled=True (--drop-unlabelled){remedy}"
-        )
+    if not may_miss or gaps.all():
+        table.refuse_gaps(gaps, name, more=LEFT_OUT + remedy)
     return (cells if numbers is None else numbers), gaps
 
 

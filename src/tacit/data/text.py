@@ -61,12 +61,7 @@ def text(
 
 def _fill(table: Table, name: str) -> np.ndarray:
     cells = texts(table.column(name), name)
-    gaps = missing(cells)
-    if gaps.any():
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has nothing in column {name!r}; fill it in or "
-            "remove the row"
-        )
+    table.refuse_gaps(missing(cells), name, "entry")
     return cells
 
 

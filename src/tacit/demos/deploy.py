@@ -44,7 +44,6 @@ SIZES = dict(zip(HOSPITALS, (303, 294, 123, 200), strict=True))
 """Patients of a stand-in: as many as the hospital has."""
 INPUTS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "thalach", "restecg")
 
-STAND_IN = "STAND-IN"
 MADE_UP = "heart (made-up patients)"
 AGREED = """\
 # What the hospitals agreed on; every party has this file, and refuses what it does not say.
@@ -91,7 +90,7 @@ def run_demo(out: Path, rounds: int) -> None:
     if rounds < 1:
         raise TacitError(f"--rounds {rounds}: at least 1 is needed")
     screen, began = Console(), time.monotonic()
-    tables, words = demo_tables()
+    tables, words, real = demo_tables()
     screen.print(f"[bold]{words}[/bold]", soft_wrap=True)
     with _own_folder(out), _ended_politely(), tempfile.TemporaryDirectory() as place:
         files = {}
@@ -100,7 +99,6 @@ def run_demo(out: Path, rounds: int) -> None:
             write_table(files[name], table)
         patients = stand_in(5, np.random.default_rng(0), shift=0.0)
         write_table(out / NEW, {name: patients[name] for name in INPUTS})
-        real = not words.startswith(STAND_IN)
         with Trial(out, agreed(rounds, real=real), files, patience=PATIENCE) as trial:
             _watch(trial, screen)
         _show(out, trial, screen)
@@ -108,8 +106,8 @@ def run_demo(out: Path, rounds: int) -> None:
     screen.print(f"Five processes, all stopped; {seconds:.0f} s.", style="dim")
 
 
-def demo_tables() -> tuple[dict[str, dict[str, np.ndarray]], str]:
-    """The real hospitals if their files are there; otherwise stand-ins, and that is said."""
+def demo_tables() -> tuple[dict[str, dict[str, np.ndarray]], str, bool]:
+    """Tables, what they are in words, and whether they are real: stand-ins if files are missing."""
     try:
         folder = find("heart", None, ("heart",))
     except TacitError:
@@ -118,10 +116,10 @@ def demo_tables() -> tuple[dict[str, dict[str, np.ndarray]], str]:
         made = zip(SIZES.items(), shifts, strict=True)
         tables = {name: stand_in(count, rng, shift) for (name, count), shift in made}
         where = f"set {VARIABLE} to the folder that holds heart/ for the real ones"
-        return tables, f"{STAND_IN} data, made up here: no patients ({where})"
+        return tables, f"STAND-IN data, made up here: no patients ({where})", False
     tables = hospital_tables(folder)
     patients = sum(len(table["disease"]) for table in tables.values())
-    return tables, f"real data: {patients} patients of four hospitals (UCI heart disease)"
+    return tables, f"real data: {patients} patients of four hospitals (UCI heart disease)", True
 
 
 def stand_in(count: int, rng: np.random.Generator, shift: float) -> dict[str, np.ndarray]:

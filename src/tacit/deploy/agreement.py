@@ -111,8 +111,8 @@ def check_columns(data: AgreedTable) -> None:
     SplitRule(data.validation, data.test, data.split_seed)
     if data.public is not None:
         raise TacitError(
-            f"public = {data.public!r}: all parties would have to hold the same public rows, which "
-            "this file cannot see to; leave it out: ranges of columns are public already"
+            f"public = {data.public!r}: all parties would have to hold the same public rows, and "
+            "this file cannot make sure of that; leave it out: ranges of columns are public already"
         )
     if not data.columns:
         raise TacitError("no columns were agreed: name at least one in [data.columns]")
@@ -199,7 +199,9 @@ def heads_of(data: AgreedTable, silos: Sequence[str]) -> Heads | None:
         raise TacitError("heads are for kind 'multilabel': leave [data.heads] out")
     unknown = next((silo for silo in data.heads if silo not in silos), None)
     if unknown is not None:
-        raise TacitError(f"[data.heads] names {unknown!r}, which is no silo{near(unknown, silos)}")
+        raise TacitError(
+            f"[data.heads] names {unknown!r}, which is not a silo{near(unknown, silos)}"
+        )
     holds = holding(data.targets, silos, data.heads)
     heads = Heads(tuple(data.targets), (1,) * len(data.targets), holds)
     for name, holders in zip(heads.names, heads.holders.tolist(), strict=True):

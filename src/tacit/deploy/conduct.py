@@ -22,7 +22,7 @@ from tacit.data.heads import PUBLIC
 from tacit.data.persons import FOUND
 from tacit.deploy.coordinator import Asking, Coordination, Silos
 from tacit.deploy.diary import Diary
-from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld
+from tacit.deploy.events import GuaranteeGiven, RoundsOver, ScoresWithheld, Spending
 from tacit.deploy.servers import SharedJobs
 from tacit.deploy.terms import Terms, agreed_noise
 from tacit.deploy.work import BEGUN, CPU, RUN
@@ -35,7 +35,7 @@ from tacit.experiment.start import model_of
 from tacit.files import make_folder, read_json, replace
 from tacit.gauges import Gauge, write_gauges
 from tacit.methods.publishing import HIDDEN
-from tacit.privacy import Guarantee, Privacy, guarantee
+from tacit.privacy import Guarantee, Privacy
 from tacit.privacy.channel import Budget, BudgetSpent
 from tacit.privacy.guarantee import marks_of
 from tacit.randomness import Randomness
@@ -180,23 +180,12 @@ def open_run(
 
 def promise(coordination: Coordination) -> Guarantee:
     """The guarantee, read off the coordinator's ledger."""
-    terms, channel = coordination.asking.terms, coordination.course.channel
-    federation, method = coordination.federation, coordination.course.method
-    return guarantee(
-        channel.ledger.releases(),
-        channel=method.channel,
-        privacy=terms.make_privacy(),
-        tasks=len(federation),
-        sampler=channel.sampler,
-        clip=channel.clip,
-        seeded=terms.seed is not None,
-        assumptions=(
-            *federation.assumptions,
-            *([PUBLIC] if federation.heads else []),
-            *([FOUND] if federation.unscaled else []),
-        ),
-        curator=coordination.rounds.strategy.curated,
-    )
+    terms = coordination.asking.terms
+    federation, seeded = coordination.federation, terms.seed is not None
+    public = ([PUBLIC] if federation.heads else []) + ([FOUND] if federation.unscaled else [])
+    curated = coordination.rounds.strategy.curated
+    given: Any = {"seeded": seeded, "public": public, "curator": curated}
+    return coordination.course.promise(federation, terms.make_privacy(), **given)
 
 
 def _result(folder: Path) -> dict[str, Any]:
@@ -269,9 +258,8 @@ def _meaning(coordination: Coordination, privacy: Privacy) -> str:
     """What ε is about: without that it says nothing."""
     delta = privacy.delta_for(len(coordination.federation))
     sampling = coordination.course.channel.sampler.said(privacy.unit)
-    of = "" if privacy.unit == "task" else f" of one {privacy.unit}"
-    said = f"{privacy.neighbours}{of}, δ={delta:g}, {sampling}"
-    return "; ".join([said, *_marks(coordination)])
+    about = privacy.neighbours, delta, sampling, None, privacy.unit
+    return Spending(None, privacy.epsilon, *about, "; ".join(_marks(coordination))).meaning
 
 
 def _marks(coordination: Coordination) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.cells import Table, clean, gaps_in, numeric_or_none, texts
+from tacit.data.cells import Table, clean, gaps_in, numbers, numeric_or_none, texts
 from tacit.data.columns import GAP, ZERO_ONE, Column
 from tacit.data.reading import read_table
-from tacit.data.schema import Schema, numbers
+from tacit.data.schema import Schema
 from tacit.data.targets import encode
 from tacit.errors import TacitError
 from tacit.experiment.toml import make_method
@@ -90,11 +90,7 @@ def _target(table: Table, given: str | Sequence[str], names: Sequence[str]) -> l
     if not isinstance(given, str):
         return [f"target = {_toml(list(names))}", 'kind = "multilabel"']
     cells, gaps = clean(table[given], given), gaps_in(table, given)
-    if gaps.any():
-        raise TacitError(
-            f"{table.where(int(np.argmax(gaps)))} has no target in column {given!r}: fill it in or "
-            "remove the row"
-        )
+    table.refuse_gaps(gaps, given)
     numbers = numeric_or_none(table, given, "choose another target")
     found = encode(cells if numbers is None else numbers, None, f"column {given!r}")
     span = _range(found.y) if found.kind == "regression" else f"labels = {_toml(found.labels)}"
@@ -111,7 +107,7 @@ def _column(table: Table, column: Column) -> str:
 
 
 def _range(values: np.ndarray) -> str:
-    """Least and largest value, rounded outwards to two digits: they are no silo's own extremes."""
+    """Least and largest value, rounded outwards to two digits, so that no silo's extremes are told."""
     low, high = (
         float(Context(prec=2, rounding=outward).create_decimal(repr(float(end))))
         for outward, end in ((ROUND_FLOOR, np.nanmin(values)), (ROUND_CEILING, np.nanmax(values)))

@@ -41,7 +41,11 @@ UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, safetensors.Safet
 
 
 class Unreadable(TacitError):
-    """Bytes that are no message."""
+    """Bytes that are not a message; `why` follows on from who sent it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"a message {why}")
+        self.why = why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,7 @@ class Request:
     def from_bytes(cls, content: bytes) -> Self:
         found = _unpack(cls, content)
         if found.round < 0:
-            raise Unreadable("a message with a wrong round")
+            raise Unreadable("with a wrong round")
         return found
 
 
@@ -98,7 +102,7 @@ class Reply:
     def from_bytes(cls, content: bytes) -> Self:
         found = _unpack(cls, content)
         if not 0 <= found.size < MOST_ROWS:
-            raise Unreadable("a message with a wrong size")
+            raise Unreadable("with a wrong size")
         return dataclasses.replace(found, reason=found.reason[:LONGEST_WORDS])
 
 
@@ -128,11 +132,11 @@ def _unpack(kind: type[Any], content: bytes) -> Any:
         tensors = safetensors.torch.load(content)
         made = kind(**plain, tensors=tensors)
     except UNREADABLE as error:
-        raise Unreadable(f"a message that cannot be read ({type(error).__name__})") from None
+        raise Unreadable(f"that cannot be read ({type(error).__name__})") from None
     for name, annotation in annotations_of(kind).items():
         value = getattr(made, name)
         if not fits(annotation, value) or _beyond(value):
-            raise Unreadable(f"a message with a wrong {name}")
+            raise Unreadable(f"with a wrong {name}")
     return made
 
 

@@ -37,7 +37,7 @@ from tacit.files import replace
 from tacit.inference.effects import effects_of
 from tacit.local.recipes import Candidate, Personalise
 from tacit.methods import Mixed
-from tacit.privacy import NOT_COVERED, Guarantee, guarantee
+from tacit.privacy import NOT_COVERED, Guarantee
 
 MODEL, REPORT = "model", "report.json"
 
@@ -143,18 +143,9 @@ def _left(folder: Path) -> dict[str, Any]:
 
 def _describe_promise(work: Work, trained: Tasks) -> Guarantee:
     """What the run promises this silo, read off the silo's own ledger of it."""
-    federation, method, channel = trained.federation, trained.method, work.channel
-    assumptions = (*federation.assumptions, *([PUBLIC] if federation.heads else []))
-    promise = guarantee(
-        channel.ledger.releases(),
-        channel=method.channel,
-        privacy=work.terms.make_privacy(),
-        tasks=len(federation),
-        sampler=channel.sampler,
-        clip=channel.clip,
-        seeded=work.terms.seed is not None,
-        assumptions=assumptions,
-    )
+    federation, seeded = trained.federation, work.terms.seed is not None
+    given: Any = {"seeded": seeded, "public": [PUBLIC] if federation.heads else []}
+    promise = trained.course.promise(federation, work.terms.make_privacy(), **given)
     return dataclasses.replace(promise, party="silo")
 
 

@@ -52,7 +52,7 @@ JOB = "job.json"
 TRIES = 3
 """How often the same job is tried while a silo stays away."""
 PAUSES = (1.0, 4.0, 15.0, 40.0)
-"""Seconds in which a server may be started again, before people have to see to it."""
+"""Seconds in which a server may be started again, before people have to repair it."""
 ABSENT = 8
 """A silo that spoiled n rounds is left out of the next ABSENTⁿ."""
 WORKING = 600.0
@@ -158,7 +158,7 @@ class SharedJobs:
                 if error.party not in job.clients:
                     raise TacitError(
                         f"{error.party} {error.what}: nothing was released in round {round + 1}; "
-                        "see to it, and start the coordinator again, which costs nothing"
+                        "repair it, and start the coordinator again, which costs nothing"
                     ) from error
                 self._leave_out(error.party, round)
                 lost = f"{error.party} stayed away, so round {round + 1} released nothing"

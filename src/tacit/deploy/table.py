@@ -30,6 +30,7 @@ from tacit.data.targets import class_codes, no_count
 from tacit.deploy.terms import Own, Terms
 from tacit.errors import TacitError
 from tacit.methods import Mixed, SharedShapes
+from tacit.words import counted
 
 FOUND = "found"
 """The scale of a column whose unit persons vote for."""
@@ -231,7 +232,7 @@ def _check(terms: Terms, silo: str, held: list[bool], table: Table) -> Checked:
     needed = _rule(terms).needed
     if table.rows < needed:
         problems.append(
-            f"{table.source} has {_rows(table.rows)}, too few to split: {needed} are "
+            f"{table.source} has {counted(table.rows, 'row')}, too few to split: {needed} are "
             f"needed, or agree on other shares of validation and test {AGREE}"
         )
     warnings = [
@@ -346,7 +347,7 @@ def _said(table: Table, name: str, which: np.ndarray, what: str, remedy: str) ->
         cell = texts(table[name][row : row + 1], name)[0]
         shown = "" if cell is None else f" {cell!r}"
         yield (
-            f"column {name!r} {what} in {_rows(int(which.sum()))}, first{shown} in "
+            f"column {name!r} {what} in {counted(int(which.sum()), 'row')}, first{shown} in "
             f"{table.where(row)}: {remedy}"
         )
 
@@ -359,7 +360,7 @@ def _warnings(terms: Terms, silo: str, held: list[bool], table: Table) -> Iterat
         if not (y < 0).any():
             yield (
                 f"column {terms.data['target'][1]!r} has no event until the last of the cuts in "
-                f"the {_rows(len(train))} to train on, so there is little to learn"
+                f"the {counted(len(train), 'row')} to train on, so there is little to learn"
             )
         return
     for values, name, mine in zip(y.T, terms.data["target"], held, strict=True):
@@ -373,10 +374,6 @@ def _warnings(terms: Terms, silo: str, held: list[bool], table: Table) -> Iterat
         else:
             only = f"only the value {found[0]:g}"
         yield (
-            f"column {name!r} has {only} in the {_rows(len(train))} to train on, so there is "
-            "nothing to tell apart: add rows if there are others"
+            f"column {name!r} has {only} in the {counted(len(train), 'row')} to train on, so there "
+            "is nothing to tell apart: add rows if there are others"
         )
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"

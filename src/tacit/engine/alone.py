@@ -18,11 +18,10 @@ from torch.func import vmap
 
 from tacit.data.federation import ONE_OUTPUT, Rows
 from tacit.local.batches import Batches, all_rows
-from tacit.local.bayes import design
 from tacit.local.chunks import Chunk
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
-from tacit.methods.linear import alone
+from tacit.methods.linear import fitted_alone
 
 STEPS = 200
 SHORTER, LONGER = 0.2, 1.5
@@ -47,11 +46,7 @@ def trained_alone(
 
 
 def _solve(model: FlatModel, batches: Batches) -> tuple[Tensor, Tensor]:
-    def one(batches: Batches) -> Tensor:
-        rows = design(batches, model.size)
-        return alone(model.kind, rows, rows[0].new_zeros(model.size))[0].to(model.start.dtype)
-
-    found = vmap(one)(batches)
+    found = vmap(lambda own: fitted_alone(model, own))(batches)
     found = torch.where(found.isfinite().all(dim=1, keepdim=True), found, model.start)
     return found, model.buffers.expand(len(found), -1)
 

@@ -6,7 +6,7 @@ needed for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from tacit.local.together import Together, fixed
 from tacit.methods.base import Board, Method, RelatedMethod, State
 from tacit.methods.publishing import Publishing
 from tacit.privacy.channel import Channel
+from tacit.privacy.guarantee import Guarantee, Privacy, guarantee
 
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer; one that
@@ -112,6 +113,29 @@ class Course:
         """Run client steps as they are: in a few rounds, tracing takes longer than it saves."""
         for client in self.clients.values():
             client.traces = False
+
+    def promise(
+        self,
+        federation: Federation,
+        privacy: Privacy | None,
+        *,
+        seeded: bool,
+        public: Iterable[str] = (),
+        **more: Any,
+    ) -> Guarantee:
+        """The guarantee, read off the ledger; what is taken to be `public` is assumed as well."""
+        channel = self.channel
+        return guarantee(
+            channel.ledger.releases(),
+            channel=self.method.channel,
+            privacy=privacy,
+            tasks=len(federation),
+            sampler=channel.sampler,
+            clip=channel.clip,
+            seeded=seeded,
+            assumptions=(*federation.assumptions, *public),
+            **more,
+        )
 
     def public(self, board: Board) -> Public:
         """The billboard with its round and its noise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -16,6 +17,9 @@ from tacit.local.losses import ROW_LOSSES
 from tacit.local.threads import abreast_for, side_by_side, threads_for
 from tacit.local.together import Together
 
+ROWS_AT_ONCE = 65536
+MODEL_BYTES = 256 << 20
+"""Memory for the models that predict together."""
 Personal = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Task numbers -> their personal parameters [k, d] and buffers [k, b]."""
 
@@ -47,10 +51,29 @@ def outputs(
     return _each_row(model, personal, rows, tasks, limit, lambda out, y: out, about)
 
 
+def outputs_by_task(model: FlatModel, personal: Personal, x: Tensor, task: np.ndarray) -> Tensor:
+    """Raw outputs for rows in any order, each by the model of its `task`, a number."""
+    device, order = model.start.device, np.argsort(task, kind="stable")
+    present, counts = np.unique(task, return_counts=True)
+    offsets = torch.from_numpy(np.append(0, np.cumsum(counts))).to(device)
+    rows = Rows(x[order].to(device), torch.zeros(len(x), device=device), offsets)
+    numbers, every = torch.from_numpy(present).to(device), torch.arange(len(present), device=device)
+    out = outputs(
+        model,
+        lambda k: personal(numbers[k]),
+        rows,
+        every,
+        lambda width: min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size)),
+    )
+    back = torch.empty_like(out)
+    back[order] = out
+    return back
+
+
 def losses(
     model: FlatModel, personal: Personal, rows: Rows, tasks: Tensor, limit: Callable[[int], int]
 ) -> Tensor:
-    """The loss of each row, likewise."""
+    """The loss of each row, in the same order."""
     of_rows = ROW_LOSSES[model.kind]
 
     def loss(out: Tensor, y: Tensor) -> Tensor:

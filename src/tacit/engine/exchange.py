@@ -264,7 +264,7 @@ class Record:
 
 
 def acceptable(vectors: Tensor) -> Tensor:
-    """Whose upload can be mixed: one whose square is no number would spoil all it goes into."""
+    """Which uploads can be mixed: one whose square is not finite would spoil every mixture."""
     return torch.linalg.vector_norm(vectors, dim=1).isfinite()
 
 

@@ -216,7 +216,7 @@ class Tasks:
     ) -> Iterator[Chunk]:
         """These tasks in chunks whose shape says nothing about the others (`local.chunks`).
 
-        They are drawn `of` so many, by default of all tasks.
+        `of` is how many there are to draw from, by default all tasks.
         """
         traced = self.method.gradients > 0
         widths = widths_of(rows.count(tasks), traced=traced) if batch is None else batch

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,12 +24,11 @@ from tacit.engine.simulate import Simulation
 from tacit.engine.tasks import Tasks
 from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import simulation_of
-from tacit.local.batches import Batches, all_rows
-from tacit.local.bayes import design
+from tacit.local.batches import all_rows
 from tacit.local.chunks import widths_of
 from tacit.local.own import constants, raw_of
 from tacit.methods import FedAvg, OnBillboard, TrainedMethod
-from tacit.methods.linear import alone, as_parameters, shape_of
+from tacit.methods.linear import fitted_alone, shape_of
 from tacit.metrics import Metrics, evaluate_rows
 from tacit.privacy import Sampler
 
@@ -70,11 +70,7 @@ def global_scores(
 def exactly_alone(trained: Tasks, tasks: Tensor | None = None) -> Metrics:
     """Scores of single-task regression, solved exactly, each task weighing its own strengths."""
     model, outputs = trained.model, shape_of(trained.federation)[0]
-
-    def one(batches: Batches) -> Tensor:
-        rows = design(batches, model.size // outputs)
-        found = alone(model.kind, rows, rows[0].new_zeros(model.size))[0]
-        return as_parameters(found, outputs).to(model.start.dtype)
+    one = partial(fitted_alone, model, outputs=outputs)
 
     def models(tasks: Tensor) -> tuple[Tensor, Tensor]:
         rows = trained.federation.train

@@ -25,9 +25,9 @@ from tacit.metrics import Metrics
 from tacit.privacy import Sampler
 
 SMALL = 50_000
-"""Up to so many rows, times coefficients, a run is compared with all there is. Beyond that each of
-two comparisons takes half a second, and is made where it tells something: the last step of tasks
-that were told nothing where taking part seems to help, no privacy where it does not."""
+"""Up to so many rows times coefficients, a run is compared with everything. Beyond that, two of the
+comparisons take half a second each, and only one is made: with tasks that were told nothing, if
+taking part seems to help; with a run without privacy, if it does not."""
 
 
 def finish(
@@ -72,7 +72,7 @@ def _beside_trained(
 def _beside_settled(
     run: Run, plan: Plan, sampler: Sampler, progress: Progress
 ) -> dict[str, Metrics | None]:
-    """What an exact run is compared with; what costs as much as its rounds, only if it tells."""
+    """What an exact run is compared with; `SMALL` says when costly comparisons are left out."""
     simulation, tasks, ended = run.simulation, run.simulation.tasks, run.personalised.ended
     blend = None if ended is None else ended.blend
     if ended is None:

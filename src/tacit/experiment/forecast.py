@@ -23,6 +23,7 @@ from tacit.experiment.supposed import LEVELS, PREDICTABLE, WORLDS, Facts, made_u
 from tacit.experiment.train import train
 from tacit.privacy import Privacy
 from tacit.privacy.sampling import Unit
+from tacit.words import counted
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, None)
 TASKS = (0.5, 1.0, 2.0, 4.0)
@@ -131,7 +132,7 @@ class Forecast:
         if not self.simulated:
             return ""
         spread = f" ± {stdev(self.simulated):.1%}" if len(self.simulated) > 1 else ""
-        runs = f"{len(self.simulated)} run{'s' if len(self.simulated) > 1 else ''}"
+        runs = counted(len(self.simulated), "run")
         return f"{runs} on made-up tables: {fmean(self.simulated):.1%}{spread}."
 
     def __str__(self) -> str:

@@ -7,13 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.data.federation import Federation
+from tacit.engine.blend import Blend
 from tacit.errors import TacitError
 from tacit.experiment.finished import Finished, Scores
 from tacit.experiment.models import SavedModels
-from tacit.experiment.personal import PersonalModel
+from tacit.experiment.newcomers import Newcomers
+from tacit.experiment.predicts import Predicts
 from tacit.files import read_json
 from tacit.privacy.guarantee import Promise
 
@@ -25,8 +27,6 @@ LOST = {
     "baselines": "scores come back in run.metrics['baselines']",
     "personalised": "what tasks ended with comes back in run.metrics['personal_models']",
     "delivered": "models come back through run.personal and run.predict",
-    "blend": "models come back through run.personal and run.predict",
-    "models": "models come back through run.personal and run.predict",
     "effects": "a task's own effects need its rows, which are not kept with a run",
     "part": "it comes back as run.metrics['part']",
     "timing": "it comes back in run.to_json()['timing']",
@@ -40,7 +40,7 @@ class NotKeptError(TacitError, AttributeError):
     """Something that a run had while it was in memory."""
 
 
-class SavedRun(Finished):
+class SavedRun(Finished, Predicts):
     """A run as its folder tells it: what it promised, its scores, its models; no rows."""
 
     def __init__(self, folder: str | Path, model: nn.Module | None = None) -> None:
@@ -88,17 +88,19 @@ class SavedRun(Finished):
         """As `Run.exchange`."""
         return self._result["exchange"]
 
-    def personal(self, task: str) -> PersonalModel:
-        """As `Run.personal`."""
-        return self.saved.personal(task)
+    @property
+    def newcomers(self) -> Newcomers:
+        """As `Run.newcomers`."""
+        return self.saved.newcomers
 
-    def predict(self, x: Any, tasks: Any = None, *, join: Any = None) -> Any:
-        """As `Run.predict`."""
-        return self.saved.predict(x, tasks, join=join)
+    @property
+    def blend(self) -> Blend | None:
+        """As `Run.blend`."""
+        return self.saved.blend
 
-    def model_for(self, task: str, x: Any, y: Any) -> PersonalModel:
-        """As `Run.model_for`."""
-        return self.saved.model_for(task, x, y)
+    def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Run.models`."""
+        return self.saved.models(tasks)
 
     def shapes(self) -> dict[str, Any]:
         """As `Run.shapes`."""

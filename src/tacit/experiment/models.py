@@ -1,4 +1,4 @@
-"""Personal models as files, and predictions for new rows from them.
+"""Personal models as files.
 
 `models/` holds: `personal.safetensors` (every parameter of all tasks, stacked along the first axis
 in the order of `tasks.json`), `combined.safetensors` (what tasks combine with these: weights,
@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,55 +22,24 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from tacit import survival
-from tacit.data.cells import task_names
 from tacit.data.federation import Federation, Rows, TargetScale
 from tacit.data.heads import Heads
-from tacit.data.lacking import completed
 from tacit.data.preprocess import Preprocessing
-from tacit.data.representation import represent
 from tacit.data.schema import Schema
-from tacit.data.tabular import as_table
 from tacit.engine import evaluate
 from tacit.engine.blend import Blend
-from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
 from tacit.experiment.newcomers import Newcomers, as_plain, from_plain
-from tacit.experiment.personal import PersonalModel
-from tacit.families import expected_count
+from tacit.experiment.predicts import Predicts
 from tacit.files import create, make_folder, reading, replace, writing
 from tacit.formula.design import FormulaSchema
 from tacit.local.flat import FlatModel
 from tacit.methods import Method
 from tacit.methods.base import Board
 from tacit.methods.publishing import HIDDEN
-from tacit.metrics import original_units
 from tacit.models import MODELS
 
 BLEND = "combined.safetensors"
-ROWS_AT_ONCE = 65536
-MODEL_BYTES = 256 << 20
-"""Memory for the models that predict together."""
-
-
-def save_models(
-    simulation: Simulation,
-    personal: evaluate.Personal,
-    config: dict[str, Any],
-    folder: Path,
-    blend: Blend | None = None,
-) -> None:
-    """Write everything needed to predict for any of the tasks."""
-    write_models(
-        folder,
-        simulation.federation,
-        simulation.model,
-        personal,
-        simulation.rounds.shown,
-        config["model"],
-        simulation.method,
-        blend,
-    )
 
 
 def write_models(
@@ -158,7 +126,7 @@ def _write_stacked(path: Path, tasks: int, chunks: Any) -> None:
 
 
 @dataclass(frozen=True)
-class SavedModels:
+class SavedModels(Predicts):
     """The models of a finished run, read back from its folder."""
 
     federation: Federation
@@ -224,25 +192,9 @@ class SavedModels:
             blend = Blend.from_tensors(federation.kind, found, columns)
         return cls(federation, flat, parameters, newcomers, blend)
 
-    def _personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
-        rows = {name: value[tasks] for name, value in self.parameters.items()}
-        return self.model.stacked(rows)
-
-    def personal(self, task: str) -> PersonalModel:
-        """As `Run.personal`."""
-        index = self.federation.index(task)
-        w, buffers = self._personal(torch.tensor([index]))
-        inner = self.model.module(w[0], buffers[0])
-        return PersonalModel(inner, self.federation, index, self.blend)
-
-    def predict(self, x: Any, tasks: Any = None, *, join: Any = None) -> np.ndarray:
-        """As `Run.predict`."""
-        of = self.model, self._personal, self.newcomers
-        return predict(self.federation, *of, x, tasks, join, self.blend)
-
-    def model_for(self, task: str, x: Any, y: Any) -> PersonalModel:
-        """As `Run.model_for`."""
-        return model_for(self.federation, self.newcomers, task, x, y)
+    def models(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Run.models`."""
+        return self.model.stacked({name: value[tasks] for name, value in self.parameters.items()})
 
 
 def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) -> None:
@@ -254,101 +206,6 @@ def _check_fits(model: nn.Module, parameters: Mapping[str, Tensor], tasks: int) 
     wrong = next((name for name in wanted | found if wanted.get(name) != found.get(name)), None)
     if wrong is not None:
         raise ValueError(f"{wrong} is {found.get(wrong)}, expected {wanted.get(wrong)}")
-
-
-def predict(
-    federation: Federation,
-    model: FlatModel,
-    personal: evaluate.Personal,
-    newcomers: Newcomers,
-    x: Any,
-    tasks: Any = None,
-    join: Any = None,
-    blend: Blend | None = None,
-) -> np.ndarray:
-    """Predictions of each row by the model of its own task, in the target's units."""
-    x, named = _rows(federation, x, tasks)
-    there = set(federation.names)
-    guests = [name for name in dict.fromkeys(named) if name not in there]
-    if guests or join is not None:
-        federation, personal = newcomers.beside(federation, personal, guests, join)
-    number = {name: k for k, name in enumerate(federation.names)}
-    numbers = np.array([number[name] for name in named], dtype=np.int64)
-    if len(numbers) != len(x):
-        raise TacitError(f"there are {len(x)} rows but {len(numbers)} task names")
-    device = model.start.device
-    order = np.argsort(numbers, kind="stable")
-    raw = np.asarray(x, dtype=np.float32)[order]
-    rows = torch.from_numpy(raw)
-    if federation.preprocessing is not None:
-        rows = federation.preprocessing.apply(raw, numbers[order])
-    if not rows.isfinite().all():
-        bad = int(order[int((~rows.isfinite()).reshape(len(rows), -1).any(dim=1).nonzero()[0])])
-        raise TacitError(f"row {bad} holds a missing or infinite value: fill it in")
-    if federation.representation is not None:
-        rows = represent(federation.representation, rows)
-    present, counts = np.unique(numbers, return_counts=True)
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(device)
-    sorted_rows = Rows(rows.to(device), torch.zeros(len(rows), device=device), offsets)
-    present_on = torch.from_numpy(present).to(device)
-    out = evaluate.outputs(
-        model,
-        lambda k: personal(present_on[k]),
-        sorted_rows,
-        torch.arange(len(present), device=device),
-        lambda width: min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size)),
-    )
-    if blend is not None:
-        out = blend(sorted_rows.x, out, torch.from_numpy(numbers[order]).to(device))
-    if federation.kind == "regression" and federation.target_scale is not None:
-        scale = federation.target_scale
-        here = TargetScale(scale.shift.cpu()[present], scale.scale.cpu()[present])
-        values = original_units(out.cpu(), offsets.cpu(), here)
-    elif federation.kind == "regression":
-        values = out.cpu().numpy()
-    elif federation.kind == "count":
-        values = expected_count(out).cpu().numpy()
-    elif federation.kind == "multiclass":
-        values = out.softmax(dim=1).cpu().numpy()
-    elif federation.kind == "segmentation":
-        # The classes of a pixel compete within each head.
-        heads = 1 if federation.heads is None else len(federation.heads)
-        values = out.unflatten(1, (heads, -1)).softmax(dim=2).flatten(1, 2).cpu().numpy()
-    elif federation.kind == "survival":
-        values = np.column_stack(survival.predicted(out.double().cpu().numpy()))
-    else:
-        values = out.sigmoid().cpu().numpy()
-    back = np.empty_like(values)
-    back[order] = values
-    return back
-
-
-def model_for(
-    federation: Federation, newcomers: Newcomers, task: str, x: Any, y: Any
-) -> PersonalModel:
-    """The model of a task that did not take part, from rows of its own."""
-    rows, _ = _rows(federation, x, ())
-    beside, (w, buffers) = newcomers.model_for(federation, str(task), rows, y)
-    return PersonalModel(newcomers.model.module(w, buffers), beside, len(federation))
-
-
-def _rows(federation: Federation, x: Any, tasks: Any) -> tuple[Any, list[str]]:
-    """Raw rows, and whose each is: by `tasks`, or by the task column of a table."""
-    schema = federation.schema
-    if isinstance(x, str | Path | Mapping) or hasattr(x, "columns"):
-        if schema is None:
-            raise TacitError("the run was not made from a table: give rows of numbers, and tasks")
-        x = as_table(x)
-        if tasks is None:
-            tasks = task_names(x, schema.task)
-        if isinstance(schema, Schema):
-            x, unlike = completed(schema, x)
-            if unlike is not None:
-                warnings.warn(unlike, stacklevel=4)
-        x, _ = schema.matrix(x)
-    if tasks is None:
-        raise TacitError("rows of numbers do not say whose they are: pass tasks too")
-    return x, [str(task) for task in tasks]
 
 
 def _schema(text: str | None) -> Schema | FormulaSchema | None:

@@ -176,9 +176,9 @@ def _coded(federation: Federation, y: Any) -> np.ndarray:
     given = np.asarray(y)
     if federation.kind in NUMBERS:
         if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
-            raise TacitError("y holds something that is no finite number: correct it")
+            raise TacitError("y holds a value that is not a finite number: correct it")
         if federation.kind == "count" and no_count(given).any():
-            raise TacitError("y holds something that is no count, a whole number, 0 or more")
+            raise TacitError("y holds a value that is not a count: a whole number, 0 or more")
         return given.astype(np.float64)
     if federation.kind not in ("binary", "multiclass"):
         raise TacitError(

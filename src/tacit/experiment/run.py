@@ -21,16 +21,16 @@ from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.finished import Finished, Scores
 from tacit.experiment.groups import groups_of
-from tacit.experiment.models import model_for, predict, save_models
+from tacit.experiment.models import write_models
 from tacit.experiment.newcomers import Newcomers
-from tacit.experiment.personal import PersonalModel
+from tacit.experiment.predicts import Predicts
 from tacit.experiment.verdict import RunFacts, Verdict, judge
 from tacit.files import make_folder, replace
 from tacit.inference.effects import Effects, effects_of
 from tacit.inference.shapes import shapes
 from tacit.inference.summary import MixedSummary, summary
 from tacit.methods import Mixed, SharedShapes
-from tacit.privacy import NOT_COVERED, Guarantee, Privacy, guarantee
+from tacit.privacy import NOT_COVERED, Guarantee, Privacy
 
 TRAINING = (
     "these are scores of the rows that models were trained on, because none were kept for testing: "
@@ -41,7 +41,7 @@ FROZEN = "the model's frozen parameters are taken to be public, and made without
 
 
 @dataclass
-class Run(Finished):
+class Run(Finished, Predicts):
     """A finished run. `personal(name)` is a task's own model; everything else is about the run."""
 
     simulation: Simulation
@@ -72,7 +72,7 @@ class Run(Finished):
         personalised: Personalised,
     ) -> Run:
         """Scored as tasks ended; what is delivered may have learned from more rows."""
-        federation, channel = simulation.federation, simulation.channel
+        federation = simulation.federation
         blend = None if personalised.ended is None else personalised.ended.blend
         hidden = (
             simulation.method.channel == "exchange"
@@ -80,15 +80,11 @@ class Run(Finished):
         )
         public = [PUBLIC] if federation.heads and not hidden else []
         public += [FROZEN] if simulation.model.frozen else []
-        promise = guarantee(
-            channel.ledger.releases(),
-            channel=simulation.method.channel,
-            privacy=privacy,
-            tasks=len(federation),
-            sampler=channel.sampler,
-            clip=channel.clip,
+        promise = simulation.course.promise(
+            federation,
+            privacy,
             seeded=config["seed"] is not None,
-            assumptions=(*federation.assumptions, *public),
+            public=public,
             leaks=federation.leaks,
             # Models that a task went on training are its own again, and public no longer; and what
             # a task scaled its rows with goes along with its model, without noise.
@@ -247,44 +243,11 @@ class Run(Finished):
         """A task's own effects in a mixed model, for that task alone."""
         return effects_of(self.simulation.tasks, self.federation.index(task))
 
-    def personal(self, task: str) -> PersonalModel:
-        """The model of one task as a torch module of its own, for raw rows."""
-        index = self.federation.index(task)
-        number = torch.tensor([index], device=self.simulation.device)
-        w, buffers = self.models(number)
-        inner = self.simulation.model.module(w[0], buffers[0])
-        blend = None if self.blend is None else self.blend.cpu()
-        return PersonalModel(inner, self.federation, index, blend)
-
-    def model_for(self, task: str, x: Any, y: Any) -> PersonalModel:
-        """The model of a task that did not take part, from rows of its own.
-
-        `x` are raw rows as for `predict`, `y` their targets in the target's units, or classes by
-        name. It joins as the tasks of the run did at its end. That is free, because nothing leaves
-        it: the billboard stays as it is.
-        """
-        return model_for(self.federation, self._newcomers, task, x, y)
-
-    def predict(self, x: Any, tasks: Any = None, *, join: Any = None) -> Any:
-        """Predictions for new raw rows: an array, or a table with the training columns.
-
-        A table's own column says whose each row is, unless `tasks` does. A task that did not take
-        part is predicted by what is public, where that is a model, as it is for `mixed`. `join` is
-        a table of rows of such tasks, with the target: they learn from them.
-
-        Regression gives numbers in the target's units, count expected counts, binary a probability,
-        multiclass class probabilities [n, classes], multilabel probabilities [n, labels],
-        segmentation probabilities of the classes within each head [n, heads · classes, height,
-        width], survival a risk (events that are expected until the last of the cuts) and the
-        probability to have had none at each cut [n, 1 + cuts].
-        """
-        of = self.simulation.model, self.models, self._newcomers
-        return predict(self.federation, *of, x, tasks, join, self.blend)
-
     @property
-    def _newcomers(self) -> Newcomers:
-        public = self.simulation
-        return Newcomers(public.method, public.model, public.rounds.shown)
+    def newcomers(self) -> Newcomers:
+        """What is public, for tasks that did not take part."""
+        simulation = self.simulation
+        return Newcomers(simulation.method, simulation.model, simulation.rounds.shown)
 
     def to_json(self) -> dict[str, Any]:
         """The content of result.json.
@@ -326,7 +289,9 @@ class Run(Finished):
         """result.json, models/, report.html, and summary.html to print."""
         folder = Path(folder)
         make_folder(folder)
-        save_models(self.simulation, self.models, self.config, folder / "models", self.blend)
+        of = self.federation, self.simulation.model, self.models, self.newcomers.board
+        more: Any = {"method": self.simulation.method, "blend": self.blend}
+        write_models(folder / "models", *of, self.config["model"], **more)
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
         replace(folder / "result.json", text.encode())
         self.report(folder / "report.html")

@@ -24,6 +24,7 @@ import numpy as np
 from tacit.data.federation import Kind
 from tacit.metrics import Metrics
 from tacit.privacy import NOT_COVERED
+from tacit.words import counted
 
 Outcome = Literal["helped", "lost", "unclear", "unknown"]
 Why = Literal["noise", "unlike", "few rows", "untold"]
@@ -182,7 +183,7 @@ def judge(
     difference, relative = found or (None, None)
     failed = int(np.isneginf(paired.gain).sum())
     if failed:
-        broke = f"{_many(failed, facts.party)} ended with a model that has no usable score"
+        broke = f"{counted(failed, facts.party)} ended with a model that has no usable score"
         facts = _with(facts, broke)
     counts = [int((changed == side).sum()) for side in (1, -1, 0)]
     said = _helped(ours.kind, outcome, relative, counts, facts, against, paired)
@@ -267,7 +268,7 @@ def _helped(
         return _one(loss, paired, facts)
     gained, lost, unchanged = counts
     tally = (
-        f"{gained} of {_many(sum(counts), facts.party)} gained, {lost} lost, {unchanged} did not "
+        f"{gained} of {counted(sum(counts), facts.party)} gained, {lost} lost, {unchanged} did not "
         "change"
     )
     size = f"{_compared(relative.mean)} (95 % interval: {_between(relative)})"
@@ -302,7 +303,7 @@ def _because(why: Why, facts: RunFacts) -> list[str]:
     if why == "noise":
         assert facts.epsilon is not None
         crowd, hidden = facts.crowd or facts.tasks, facts.hidden
-        told = f"Without privacy the same method helps: with {_many(crowd, hidden)}, "
+        told = f"Without privacy the same method helps: with {counted(crowd, hidden)}, "
         told += f"ε = {facts.epsilon:.3g} needs too much noise.{unused}"
         change = (
             f"Twice as many {hidden}s, or twice the ε, would halve the noise in what is shared."
@@ -337,10 +338,6 @@ def _with(facts: RunFacts, broke: str) -> RunFacts:
 def _mean(found: Metrics) -> float:
     mean = found.overall.get("loss_per_task")
     return math.inf if mean is None else mean
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _percent(share: float) -> str:

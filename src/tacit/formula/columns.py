@@ -11,16 +11,16 @@ import numpy as np
 from tacit.data.cells import (
     Table,
     check_keys,
-    count_rows,
     gaps_in,
+    numbers,
     numbers_in,
     numeric_or_none,
     texts,
 )
 from tacit.data.columns import MOST_CATEGORIES
-from tacit.data.schema import numbers
 from tacit.errors import TacitError
 from tacit.formula.text import Formula
+from tacit.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +141,7 @@ def check_levels(table: Table, name: str, values: np.ndarray, levels: tuple[Leve
         raise TacitError(
             f"{table.where(row)}, column {name!r}: {values[row]!r} was not there in training, "
             f"which had {', '.join(map(str, levels[:12]))}; remove such rows "
-            f"({count_rows(new)} in all)"
+            f"({counted(int(new.sum()), 'row')} in all)"
         )
 
 
@@ -151,7 +151,7 @@ def refuse_gaps(formula: Formula, table: Table, names: tuple[str, ...]) -> None:
         gaps |= gaps_in(table, name)
     if gaps.any():
         raise formula.wrong(
-            f"values of its columns are missing in {count_rows(gaps)} of {table.source}, first in "
-            f"{table.where(int(np.argmax(gaps)))}; remove such rows, or use tacit.data.from_table, "
-            "where each task fills in its own"
+            f"values of its columns are missing in {counted(int(gaps.sum()), 'row')} of "
+            f"{table.source}, first in {table.where(int(np.argmax(gaps)))}; remove such rows, or "
+            "use tacit.data.from_table, where each task fills in its own"
         )

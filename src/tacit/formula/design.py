@@ -93,7 +93,7 @@ class FormulaSchema:
 
 @dataclass(frozen=True)
 class Design:
-    """Rows as the model sees them; the intercept is the model's, and is no column."""
+    """Rows as the model sees them; the intercept is the model's, and not a column."""
 
     x: np.ndarray
     names: tuple[str, ...]

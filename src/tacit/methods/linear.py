@@ -85,6 +85,13 @@ def alone(
     return average(weights, evidence), (expected - CENTRE[kind]) / REACH, weights
 
 
+def fitted_alone(model: FlatModel, batches: Batches, outputs: int = 1) -> Tensor:
+    """The parameters of what a task finds by itself, from all of its rows."""
+    rows = design(batches, model.size // outputs)
+    found = alone(model.kind, rows, rows[0].new_zeros(model.size))[0]
+    return as_parameters(found, outputs).to(model.start.dtype)
+
+
 def as_parameters(w: Tensor, outputs: int) -> Tensor:
     """Weights [.., outputs · d], output by output, in a layer's order: all biases come last."""
     each = w.unflatten(-1, (outputs, -1))

@@ -23,7 +23,8 @@ def section(result: Mapping[str, Any]) -> str:
         said.append(f"The training of {who} diverged: such a task ends with its best model alone.")
     if dropped:
         did = "was" if dropped == 1 else "were"
-        said.append(f"{plural(dropped, 'contribution')} {did} no finite numbers, and left out.")
+        what = f"{plural(dropped, 'contribution')} with numbers that are not finite"
+        said.append(f"{what} {did} left out.")
     if stopped and ASTRAY in stopped:
         said.append(f"It stopped early: {stopped}.")
     early = Markup(f"<b>Stopped early:</b> {text(stopped)}")

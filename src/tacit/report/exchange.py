@@ -47,7 +47,7 @@ def _hidden(result: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     least = result["config"].get("min_peers")
     kept = (
         f" A client keeps its own model where fewer than {count(least)} others would have a say "
-        f"(min_peers = {least}); the servers see to that without learning where."
+        f"(min_peers = {least}); the servers keep to that without learning where."
         if least is not None
         else ""
     )

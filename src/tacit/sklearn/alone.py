@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,11 +14,10 @@ from tacit.errors import TacitError
 from tacit.experiment.auto import Intended
 from tacit.experiment.plan import Plan
 from tacit.experiment.prepare import simulation_of
-from tacit.local.batches import Batches, all_rows
-from tacit.local.bayes import design
+from tacit.local.batches import all_rows
 from tacit.local.flat import FlatModel
 from tacit.methods import Board, Local, SharedShapes, TrainedMethod
-from tacit.methods.linear import LinearMethod, alone, as_parameters
+from tacit.methods.linear import LinearMethod, fitted_alone
 from tacit.privacy import Everyone
 from tacit.randomness import Randomness
 
@@ -26,24 +26,17 @@ def alone_model(
     federation: Federation, found: Intended, model: FlatModel, seed: int | None
 ) -> tuple[Tensor, Tensor]:
     """The model of the only task, by what the method does for a task that nobody talks to."""
-    method, rounds = found.method, found.rounds
+    method, rounds, rows = found.method, found.rounds, federation.train
+    batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
     if isinstance(method, SharedShapes):
-        board, rows = Board(method.board(model)), federation.train
+        board = Board(method.board(model))
         state = method.state(model, board)
-        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
         settled = vmap(lambda own: method.settle(model, board, state, own)["w"])
         return settled(batches), model.buffers[None]
     if isinstance(method, LinearMethod):
-        size, outputs = method.size(model), federation.outputs
-
-        def one(batches: Batches) -> Tensor:
-            rows = design(batches, size // outputs)
-            found = alone(model.kind, rows, rows[0].new_zeros(size))[0]
-            return as_parameters(found, outputs).float()
-
-        rows = federation.train
-        batches = all_rows(rows, torch.arange(1), int(rows.counts[0]))
-        return vmap(one)(batches), model.buffers[None]
+        method.size(model)  # refuses models that are not linear
+        fit = partial(fitted_alone, model, outputs=federation.outputs)
+        return vmap(fit)(batches), model.buffers[None]
     if not isinstance(method, TrainedMethod):
         raise TacitError(f"{method.called} cannot train one task alone: name at least two tasks")
     if not isinstance(method, Local):

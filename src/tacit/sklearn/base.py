@@ -22,7 +22,6 @@ from tacit.data.preprocess import Preprocessing
 from tacit.engine import evaluate
 from tacit.engine.blend import Blend
 from tacit.errors import TacitError
-from tacit.experiment.models import MODEL_BYTES, ROWS_AT_ONCE
 from tacit.local.flat import FlatModel
 from tacit.privacy import Guarantee
 
@@ -164,21 +163,12 @@ class MultiTask(BaseEstimator, ABC):
             intercept = np.append(self.intercept_, self.billboard_intercept_[None], axis=0)[codes]
             return np.einsum("n...p,np->n...", coef, X) + intercept
         module, kind, w, buffers, scale, shift = self._network
-        model, order = FlatModel(module, kind), np.argsort(codes, kind="stable")
-        present, counts = np.unique(codes, return_counts=True)
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
-        rows = Rows(torch.from_numpy(X[order].astype(np.float32)), torch.zeros(len(X)), offsets)
 
         def own(k: Tensor) -> tuple[Tensor, Tensor]:
-            return w[present[k.numpy()]], buffers[present[k.numpy()]]
+            return w[k], buffers[k]
 
-        def at_once(width: int) -> int:
-            return min(ROWS_AT_ONCE // width, MODEL_BYTES // (4 * model.size))
-
-        made = evaluate.outputs(model, own, rows, torch.arange(len(present)), at_once)
-        sorted_out = made.double().numpy()
-        out = np.empty_like(sorted_out)
-        out[order] = sorted_out
+        x = torch.from_numpy(X.astype(np.float32))
+        out = evaluate.outputs_by_task(FlatModel(module, kind), own, x, codes).double().numpy()
         return out if kind != "regression" else out * scale[codes] + shift[codes]
 
 

@@ -246,7 +246,7 @@ def _pixels(x: list[Any], where: str) -> np.ndarray:
 def _image_folder(place: Path, given: str | Path | None) -> Path:
     if given is not None:
         if not Path(given).is_dir():
-            raise TacitError(f"images is {given}, which is no folder; pass that of the images")
+            raise TacitError(f"images is {given}, which is not a folder; pass that of the images")
         return Path(given)
     home = place.parent if place.is_file() else place
     above = (home, home / "data", home.parent, home.parent.parent)

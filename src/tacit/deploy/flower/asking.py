@@ -95,6 +95,5 @@ class FlowerSilos:
             try:
                 heard.append((task, Reply.from_bytes(unpack(message.content))))
             except Unreadable as error:
-                reason = str(error).replace("a message ", "", 1)
-                heard.append((task, Broken(nonce="", state="failed", reason=reason)))
+                heard.append((task, Broken(nonce="", state="failed", reason=error.why)))
         return heard

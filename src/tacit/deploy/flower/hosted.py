@@ -156,7 +156,7 @@ class Roll:
             self._said[there] = name
             known = self.keys.get(name, here[there]) == here[there]
             if name not in self.silos:
-                _say(f"node {there.node} is no silo: it calls itself {quoted(name)}")
+                _say(f"node {there.node} is not a silo: it calls itself {quoted(name)}")
             else:
                 _say(f"node {there.node} is {name}" if known else f"a stranger says to be {name}")
 

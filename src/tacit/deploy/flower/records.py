@@ -29,4 +29,4 @@ def unpack(records: RecordDict) -> bytes:
         content = value.data if isinstance(value, Array) else value
         if isinstance(content, bytes):
             return content
-    raise Unreadable("a message without content")
+    raise Unreadable("without content")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from tacit.deploy.site import AGREED, SETTINGS, write_settings
 from tacit.errors import TacitError
 from tacit.files import copy, replace
 from tacit.secure.jobs.job import COORDINATOR
-from tacit.secure.net.local import LocalServers, free_ports
+from tacit.secure.net.local import LocalServers, end_all, free_ports
 
 COMMAND = (sys.executable, "-m", "tacit.cli")
 OUTPUT = "output.txt"
@@ -70,14 +69,7 @@ class Trial:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self.processes.values():
-            process.terminate()
-        until = time.monotonic() + 3
-        for process in self.processes.values():
-            with contextlib.suppress(TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-            process.kill()
-            process.wait()
+        end_all(self.processes.values(), 3)
 
     def start(self, *names: str) -> None:
         """Start these parties; all of them if none is named."""

@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 
@@ -95,16 +95,22 @@ class LocalServers:
             time.sleep(0.02)
 
     def _stop(self) -> None:
-        for process in self.processes.values():
-            process.terminate()
-        until = time.monotonic() + 2
-        for name, process in self.processes.items():
-            with contextlib.suppress(TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-            self._kill(name)
+        end_all(self.processes.values(), 2)
 
     def _kill(self, name: str) -> None:
         process = self.processes[name]
+        process.kill()  # also ends a process that is stopped
+        process.wait()
+
+
+def end_all(processes: Collection[Popen[bytes]], seconds: float) -> None:
+    """Ask these processes to end, and end those that have not done so after so many seconds."""
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + seconds
+    for process in processes:
+        with contextlib.suppress(TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
         process.kill()  # also ends a process that is stopped
         process.wait()
 
