@@ -275,6 +275,24 @@ def test_a_silo_that_lost_its_steps_and_their_number_gives_no_second_vector(
     assert "answered.txt is gone, but" in asked.log and asked.booked() == [0]
 
 
+def test_steps_of_an_older_copy_beside_a_newer_ledger_answer_no_round_before_the_last(tmp_path):
+    """Number and steps agree, so only the account knows that later rounds were answered."""
+    federation = federation_of()
+    asked = Asked(agreed(federation, tacit.PMTL(clip=0.5)), federation, tmp_path)
+    vector(asked.ask(round=0))
+    place = asked.folder / "runs" / asked.run
+    shutil.copytree(place / "checkpoint", tmp_path / "copy")
+    number = (place / "answered.txt").read_bytes()
+    for round in (1, 2):
+        vector(asked.ask(round=round))
+    shutil.rmtree(place / "checkpoint")
+    shutil.copytree(tmp_path / "copy", place / "checkpoint")
+    (place / "answered.txt").write_bytes(number)
+    asked.reopened().sees_refused(
+        "later ones are on this silo's account", round=1, tensors=asked.board(7)
+    )
+
+
 def older(path):
     """Put the last step but one back, as from a copy of a single file."""
     path.write_bytes(path.with_suffix(".copy").read_bytes())

@@ -241,6 +241,11 @@ class Work:
             raise Refused(
                 f"round {request.round + 1} was asked for, but round {last.round + 1} was answered"
             )
+        if self.channel.ledger.has(request.round + 1):  # its answer may have left, and been lost
+            raise Refused(
+                f"round {request.round + 1} was asked for, but later ones are on this silo's "
+                "account"
+            )
         channel, times = self.channel, last.times + request.takes_part
         rate = channel.sampler.expected(channel.tasks) / channel.tasks
         if self._persons is not None:
