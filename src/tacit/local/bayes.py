@@ -29,6 +29,8 @@ KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
 """Numbers of one task that are in work at a time, where several solutions can be found at once."""
+MOST_PAIRS = 1 << 18
+"""Products of two columns that are kept for the rows of one task: near the cache."""
 
 
 def design(
@@ -95,7 +97,7 @@ def posterior(
     if kind == "regression":
         u, evidence = _squared(z, x @ mean, y * counts, counts, ratio)
         return mean + (u if root is None else u @ root.T), evidence
-    u, evidence = _by_newton(FAMILIES[kind], z, *_coded(kind, rows, mean), counts, ratio)
+    u, evidence = _by_newton(FAMILIES[kind], z, None, *_coded(kind, rows, mean), counts, ratio)
     return mean + (u if root is None else u @ root.T).flatten(1), evidence
 
 
@@ -130,8 +132,8 @@ def solve_each(
     outputs, x, found = len(mean) // x.shape[1], x * (counts > 0).unsqueeze(1), []
     scores, y = _coded(kind, rows, mean)
     for some in roots.split(max(1, AT_ONCE // (outputs**2 * x.numel()))):
-        z, ratio = x @ some, torch.ones(len(some)).to(x)
-        u, evidence = _by_newton(FAMILIES[kind], z, scores, y, counts, ratio)
+        ratio = torch.ones(len(some)).to(x)
+        u, evidence = _by_newton(FAMILIES[kind], x, some, scores, y, counts, ratio)
         found.append((mean + (u @ some.mT).flatten(1), evidence))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
     return weights, evidence
@@ -203,43 +205,69 @@ def evidence_of(
 
 
 def _by_newton(
-    family: Family, z: Tensor, offset: Tensor, y: Tensor, counts: Tensor, ratio: Tensor
+    family: Family,
+    x: Tensor,
+    root: Tensor | None,
+    offset: Tensor,
+    y: Tensor,
+    counts: Tensor,
+    ratio: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Weights [s, outputs, d] around scores [n, outputs], and the evidence by Laplace.
+    """Weights [s, outputs, k] around scores [n, outputs], and the evidence by Laplace.
 
-    z is [n, d], or [s, n, d] where it differs.
+    They are of z = x·root; the root is [s, d, k], or None for the identity. Rows are summed as x,
+    which is the same for all: z of each would leave the cache.
     """
-    back = None
+    back, z = None, x if root is None else x @ root
     if z.shape[-2] < z.shape[-1]:  # the solution lies in the span of the rows
         back, triangle = torch.linalg.qr(z.mT)
-        z = triangle.mT
-    shape = offset.shape[1], z.shape[-1]
-    size = shape[0] * shape[1]
-    eye, columns = torch.eye(size, dtype=z.dtype, device=z.device), z.mT.contiguous()
+        x, root = (triangle.mT, None) if root is None else (torch.eye(len(x)).to(x), triangle.mT)
+    outputs, d = offset.shape[1], x.shape[1]
+    shape = outputs, d if root is None else root.shape[2]
+    size = outputs * shape[1]
+    eye = torch.eye(size, dtype=x.dtype, device=x.device)
+    few = outputs == 1 and x.numel() * d <= MOST_PAIRS
+    pairs = (x.unsqueeze(2) * x.unsqueeze(1)).flatten(1) if few else None
+
+    def inside(each: Tensor) -> Tensor:
+        """What rows say of each column [s, outputs, d] as they say it of u [s, size]."""
+        return (each if root is None else each @ root).flatten(1)
+
+    def outside(u: Tensor) -> Tensor:
+        """The weights of the columns [s, outputs, d]."""
+        each = u.unflatten(-1, shape)
+        return each if root is None else each @ root.mT
 
     def objective(u: Tensor, scores: Tensor) -> Tensor:
         """[…, s]: minus the logarithm of likelihood times prior."""
         return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
     def curvature(scores: Tensor) -> Tensor:
-        if shape[0] == 1:
-            weight = family.weight(scores)[..., 0] * counts.unsqueeze(1)
-            return columns @ (weight * z) + eye / ratio[:, None, None]
+        prior = eye / ratio[:, None, None]
+        if outputs == 1:
+            weight = family.weight(scores)[..., 0, 0] * counts
+            if pairs is not None:
+                found = (weight @ pairs).unflatten(-1, (d, d))
+            else:
+                found = x.T @ (weight.unsqueeze(-1) * x)
+            return prior + (found if root is None else root.mT @ found @ root)
         # The weight of several scores is diag μ − μμᵀ, so all but its blocks is one product.
-        mean = family.mean(scores)
-        each = (mean.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
-        counted = (each * counts.unsqueeze(1)).mT
-        found = eye / ratio[:, None, None] - counted @ each
-        blocks = (counted @ z).unflatten(-2, shape).movedim(-3, -1)
-        found.unflatten(-1, shape).unflatten(-3, shape).diagonal(dim1=-4, dim2=-2).add_(blocks)
-        return found
+        mean, each = family.mean(scores), (outputs, d)
+        spread = (mean.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
+        counted = (spread * counts.unsqueeze(1)).mT
+        found = -(counted @ spread).unflatten(-1, each).unflatten(-3, each)
+        blocks = (counted @ x).unflatten(-2, each).movedim(-3, -1)
+        found.diagonal(dim1=-4, dim2=-2).add_(blocks)
+        if root is not None:
+            found = torch.einsum("soipj,sia,sjb->soapb", found, root, root)
+        return prior + found.flatten(-2).flatten(-3, -2)
 
-    u, scores = z.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
+    u, scores = x.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
     for _ in range(NEWTON_STEPS):
         errors = counts.unsqueeze(1) * (family.mean(scores) - y)
-        slope = (errors.mT @ z).flatten(1) + u / ratio[:, None]
+        slope = inside(errors.mT @ x) + u / ratio[:, None]
         step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
-        along = (step.unflatten(-1, shape) @ columns).mT  # scores are linear in the length
+        along = (outside(step) @ x.T).mT  # scores are linear in the length
         lengths = step_lengths(along)
         tried = u - lengths[..., None] * step, scores - lengths[..., None, None] * along
         taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
