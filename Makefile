@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-all lint types unit slow hunt test-gpu format docs pictures benchmark clean
+.PHONY: demo test test-all lint types unit slow hunt test-gpu format docs pictures benchmark peers clean
 
 demo: $(INSTALLED)
 	$(BIN)/tacit demo
@@ -47,9 +47,15 @@ docs: $(INSTALLED)
 pictures: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m docs.make.pictures
 
+# Machine, versions, date, commit and ratios go to benchmarks/results, beside those of the last time.
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/local_training.py
 	$(BIN)/python benchmarks/many_tasks.py
+
+# tacit beside pfl-research, Flower, JAX and a plain loop; their environments are made in build/peers.
+peers: $(INSTALLED)
+	PYTHON=$(PYTHON) benchmarks/peers/make_environments.sh
+	$(BIN)/python benchmarks/peers/run.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

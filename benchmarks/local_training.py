@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import kept
 from tacit.data.federation import Kind
 from tacit.local import flat
 from tacit.local.batches import Batches
@@ -178,7 +180,7 @@ def _medians(ways: dict[str, Callable[[], Tensor]], device: str, repeats: int) -
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
-def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, object]:
+def measure(work: Workload, chunk: int, device: str, repeats: int) -> dict[str, Any]:
     ways: dict[str, Callable[[], Tensor]] = {
         "loop": lambda: one_by_one(work),
         "vectorised": all_at_once(work, chunk),
@@ -253,6 +255,14 @@ def main() -> None:
     )
     print(f"torch {torch.__version__}, {hardware}, {STEPS} steps of {BATCH} rows")
     print(_table(results))
+    figures = {
+        f"{one['model']}, {one['tasks']} tasks in chunks of {one['chunk']}: {than}": float(
+            one[than]
+        )
+        for one in results
+        for than in ("speedup over the loop", "speedup over the lean loop")
+    }
+    kept.report(f"local_training_{given.device}", figures, for_each=hardware)
     if given.json:
         given.json.write_text(json.dumps(results, indent=2) + "\n")
 

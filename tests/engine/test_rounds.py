@@ -4,6 +4,7 @@ import torch
 
 import tacit
 from tacit.deploy.terms import terms_of
+from tacit.engine import tasks
 from tacit.engine.rounds import Billboard, Rounds, Sent
 from tacit.engine.tasks import Tasks
 from tacit.experiment.plan import Plan
@@ -33,7 +34,7 @@ class Script:
     def read(self, board) -> None:
         self.seen.append(board.round)
 
-    def look(self):
+    def look(self, *, closely):
         return {"loss": 1.0}
 
     def finish(self) -> bool:
@@ -118,3 +119,22 @@ def test_tasks_answer_for_themselves_without_rounds(make_federation):
     assert [len(some.vectors) for some in sent] == [1] * 6 and not hasattr(tasks, "rounds")
     tasks.read(run.simulation.board)
     assert torch.equal(tasks.personal(EVERY)[0], run.simulation.personal(EVERY)[0])
+
+
+def test_the_curve_is_drawn_from_few_rows_unless_the_end_hangs_on_it(make_federation, monkeypatch):
+    federation, looked = make_federation(tasks=12), []
+
+    def measure(self, part, some=None, *given, **named):
+        looked.append(12 if some is None else len(some))
+        return whole(self, part, some, *given, **named)
+
+    whole = Tasks.measure
+    monkeypatch.setattr(Tasks, "measure", measure)
+    monkeypatch.setattr(tasks, "GLANCE", 100)
+    plain = {"rounds": 2, "personalise": "none", "baselines": False, "seed": 0}
+    hasty = tacit.train(federation, tacit.FedAvg(), **plain)
+    assert max(looked[:3]) < 12 == looked[3]  # two rounds and the beginning; then the result
+    looked.clear()
+    patient = tacit.train(federation, tacit.FedAvg(), patience=5, **plain)
+    assert looked == [12] * 4
+    assert hasty.metrics["overall"] == patient.metrics["overall"]

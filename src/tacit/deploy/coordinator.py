@@ -179,7 +179,7 @@ class AskedSilos:
         """Silos take their last step with the last billboard, which `Coordination` gives them."""
         return False
 
-    def look(self) -> dict[str, Any]:
+    def look(self, *, closely: bool = False) -> dict[str, Any]:
         """Silos' losses are their own: the curve here has no loss."""
         return {}
 

@@ -139,8 +139,8 @@ class Persons:
         if self.tasks.federation is not before:
             self._take(self.tasks.federation.train)
 
-    def look(self) -> dict[str, Any]:
-        return self.tasks.look()
+    def look(self, *, closely: bool = False) -> dict[str, Any]:
+        return self.tasks.look(closely=closely)
 
     def finish(self) -> bool:
         return self.tasks.finish()

@@ -72,8 +72,8 @@ class Asked(Protocol):
     def read(self, board: Board) -> None:
         """This is the billboard from now on."""
 
-    def look(self) -> dict[str, Any]:
-        """What is measured now, as far as it may be known here."""
+    def look(self, *, closely: bool) -> dict[str, Any]:
+        """What is measured now, as far as it may be known here; `closely` if much hangs on it."""
         ...
 
     def finish(self) -> bool:
@@ -203,7 +203,7 @@ class Rounds:
         while True:
             round, seen = self.board.round, self.curve[-1]["round"] if self.curve else -1
             if seen < round and (round % every == 0 or round == length):
-                self.look(epsilon)
+                self.look(epsilon, closely=patience is not None)
             so_far = {"epsilon": epsilon(self.course.channel.ledger.before(round))}
             on_round(round, self.curve[-1] | so_far)
             if round == length:
@@ -236,11 +236,11 @@ class Rounds:
         self.board = board
         self._asked.read(board)
 
-    def look(self, epsilon: Callable[[int], float | None]) -> None:
+    def look(self, epsilon: Callable[[int], float | None], *, closely: bool = False) -> None:
         """One point of the learning curve."""
         round = self.board.round
         spent = epsilon(self.course.channel.ledger.before(round))
-        self.curve.append({"round": round, **self._asked.look(), "epsilon": spent})
+        self.curve.append({"round": round, **self._asked.look(closely=closely), "epsilon": spent})
 
     def save(self, *, now: bool = True) -> None:
         """End a round; `now` it also survives whatever comes next."""

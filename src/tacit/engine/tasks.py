@@ -33,6 +33,8 @@ from tacit.randomness import scramble
 CURVE_TASKS, CURVE_NUMBERS = 1000, 1 << 27
 """The learning curve is drawn from at most so many tasks, and so many parameters of them: looking
 must not cost more than doing."""
+GLANCE = 1 << 25
+"""Nor from more numbers in work: with a network that is about a thousand rows."""
 CHUNK_COSTS = {"cpu": 1 << 17, "cuda": 1 << 24}
 """A chunk costs as much as so many numbers, whatever it holds: every operation takes its time. A
 GPU needs a hundred networks at once to be busy."""
@@ -80,10 +82,14 @@ class Tasks:
         """Take back what `notes` were."""
         self.diverged[notes["diverged"]] = True
 
-    def look(self) -> dict[str, Any]:
+    def look(self, *, closely: bool = False) -> dict[str, Any]:
         """One point of the learning curve, on validation rows (training rows if there are none)."""
         part: Part = "validation" if len(self.federation.validation.y) else "train"
-        tasks, few = None, max(1, min(CURVE_TASKS, CURVE_NUMBERS // self.model.size))
+        tasks, few = None, min(CURVE_TASKS, CURVE_NUMBERS // self.model.size)
+        if not closely:
+            rows = math.ceil(len(self.federation.part(part).y) / len(self.federation))
+            few = min(few, GLANCE // (rows * (self.course.activations + self._features)))
+        few = max(1, few)
         if len(self.federation) > few:
             step = len(self.federation) / few
             tasks = (torch.arange(few, device=self.device) * step).long()
@@ -240,8 +246,7 @@ class Tasks:
             return self._at_most
         method, of = self.method, len(self.federation) if of is None else of
         expected = self.course.channel.sampler.expected(of) if expected is None else expected
-        features = max(1, math.prod(self.federation.input_shape))
-        row = features * method.steps + self.course.activations
+        row = self._features * method.steps + self.course.activations
         # Exact methods look at a row of an outcome over time once for each interval.
         times = self.federation.outputs if self.federation.kind == "survival" else 1
         numbers = models * (width * row + method.workspace(times * width, self.model.size))
@@ -252,8 +257,12 @@ class Tasks:
 
     def in_flight(self, chunk: Chunk) -> int:
         """How many numbers a local step of this chunk has in work."""
-        row = max(1, math.prod(self.federation.input_shape))
-        return len(chunk.filled) * chunk.width * (row + self.course.activations)
+        return len(chunk.filled) * chunk.width * (self._features + self.course.activations)
+
+    @property
+    def _features(self) -> int:
+        """How many numbers a row has."""
+        return max(1, math.prod(self.federation.input_shape))
 
     def personal(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters and buffers these tasks predict with, stacked."""

@@ -228,11 +228,12 @@ def _loss(
     from dp_accounting import PoissonSampledDpEvent
     from dp_accounting.pld import privacy_loss_distribution as losses
 
-    rate, noise = 1.0, event
+    gaussian: Any = event
+    rate = 1.0
     if isinstance(event, PoissonSampledDpEvent):
-        rate, noise = event.sampling_probability, event.event
+        gaussian, rate = event.event, event.sampling_probability
     return losses.from_gaussian_mechanism(
-        noise.noise_multiplier,
+        gaussian.noise_multiplier,
         value_discretization_interval=interval,
         sampling_prob=rate,
         neighboring_relation=relation,
