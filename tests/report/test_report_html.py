@@ -346,7 +346,7 @@ def test_gains_of_zero_are_grey_and_far_ones_marked_where_they_would_be():
         drawn[to_hex(bar.get_facecolor())] += bar.get_height()
     assert drawn == {plots.GAIN: 20, plots.LOSS: 20, plots.MUTED: 9}  # none of the far ones
     said = {text.get_text() for text in ax.texts}
-    assert {"9 no different", "2 tasks further ▸", "◂ 1 task further"} <= said
+    assert {"9 unchanged", "2 tasks further ▸", "◂ 1 task further"} <= said
     few = plots.gains(compared([0.5, 0.0, -0.5]), kind).axes[0]
     assert [to_hex(line.get_color()) for line in few.lines if line.get_marker() == "o"] == [
         plots.MUTED

@@ -95,6 +95,6 @@ def test_two_ways_to_count_tasks_are_told_apart():
     made = result("accuracy", "accuracy", True, ALONE, MINE)
     assert not any("counted" in said for said in about_scores(made))
     made["verdict"] = {"relative": [0.1, 0.0, 0.2]}
-    assert "Here tasks are counted by accuracy." in " ".join(about_scores(made))
+    assert "Tasks are counted by accuracy here." in " ".join(about_scores(made))
     made = result("nmse_pooled", "mse", False, ALONE, MINE, "regression")
     assert about_scores(made | {"verdict": {"relative": [0.1, 0.0, 0.2]}}) == []

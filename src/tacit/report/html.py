@@ -53,10 +53,10 @@ from tacit.report.words import NOTHING, count, plural, share
 
 MEANT = {
     "constant": (
-        "Own mean: each task says its mean, its shares of classes or its hazards to every row."
+        "Own mean: each task predicts its own mean, class shares or hazards for every row."
     ),
     "local": "Best alone: the best that each task finds by its own rows, sharing nothing.",
-    "global": "One model for all: the same for every task, learned as privately as this run.",
+    "global": "One model for all: every task uses the same model, trained with the same privacy.",
     "open": "Not private: the same method without noise.",
 }
 LOSERS = 15
@@ -233,7 +233,7 @@ def _against_alone(result: Mapping[str, Any], tasks: Comparison | None, kind: Sc
     )
     caption = f"{marks} {side} the dashed line the personal model is better than training alone."
     spread = "Positive: the personal model is better than training alone."
-    spread += " Grey: no different." if (tasks.gain == 0).any() else ""
+    spread += " Grey: no difference." if (tasks.gain == 0).any() else ""
     head = heading("Task by task, against training alone", result)
     first = drawing(plots.task_by_task(tasks, kind), "tasks", caption, slim=True)
     return together(head, first) + drawing(plots.gains(tasks, kind), "gains", spread, slim=True)

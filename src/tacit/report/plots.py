@@ -186,7 +186,7 @@ def gains(tasks: Comparison, kind: Score) -> Figure | None:
     highest = max(heights.max(), level.sum(), 1)
     if level.any():  # neither better nor worse: no bar of either colour
         ax.bar([0.0], [level.sum()], width * 0.5, color=MUTED, alpha=0.85)
-        words = f"{count(int(level.sum()))} no different"
+        words = f"{count(int(level.sum()))} unchanged"
         beside(ax, words, (0, level.sum()), (0, 4), va="bottom", ha="center", color=MUTED)
     # Room for the labels of the median and, below it, of the grey bar.
     ax.set_ylim(0, highest * (1.3 if level.any() else 1.16))

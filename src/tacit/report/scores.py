@@ -205,8 +205,8 @@ def about_scores(result: Mapping[str, Any]) -> list[str]:
     judged = (result.get("verdict") or {}).get("relative") is not None
     if judged and task_score(result).percent and against_alone(result) is not None:
         said.append(
-            "Here tasks are counted by accuracy. The verdict counts them by log loss, which also "
-            "changes where a model says the same, but surer or less sure."
+            "Tasks are counted by accuracy here. The verdict counts them by log loss, which also "
+            "changes when a model gives the same answer with more or less confidence."
         )
     if federation.get("lacking"):
         words = in_words(federation["lacking"], federation["tasks"])

@@ -31,7 +31,7 @@ ENDS = (
 )
 LACKING = (
     "No common unit was found for {}: the votes for it drowned in noise. Coefficients would mean "
-    "something else in every task, so none is given."
+    "something different in each task, so none is given."
 )
 UNKNOWN = (
     "Where a dash stands, noise hides the coefficient: its standard error is infinite. What "
