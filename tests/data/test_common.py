@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tacit import data
-from tacit.data.common import in_common_units, in_original_units
+from tacit.data.common import in_common_units, in_original_units, in_own_units
 from tacit.data.preprocess import Preprocessing
 
 
@@ -36,6 +36,29 @@ def test_common_units_are_those_of_the_table_shifted_and_scaled():
     again = found.preprocessing.apply(x[:2], 0)
     assert torch.allclose(again, direct.preprocessing.apply(x[:2], 0), atol=1e-4)
     assert found.units is None and not found.own_scaling
+
+
+def test_own_units_are_made_of_all_rows_that_a_task_learns_from():
+    x, y, site = table(rows=4)
+    columns = {f"x{k}": x[:, k] for k in range(3)} | {"y": y, "site": site}
+    options = {"task": "site", "target": "y", "test": 0.25, "split_seed": 3}
+    split = data.from_table(columns, validation=0.25, **options)
+    whole = data.from_table(columns, validation=0.0, **options)
+    found = in_own_units(split.without_validation())
+    assert found.preprocessing is not None and whole.preprocessing is not None
+    assert found.units is not None and whole.units is not None and split.units is not None
+    for name in ("centre", "spread"):
+        made, known = getattr(found.units, name), getattr(whole.units, name)
+        assert torch.allclose(made, known, rtol=1e-6)
+        assert not torch.allclose(getattr(split.units, name), known, rtol=1e-5)
+    for part in ("train", "test"):  # in the same units, whatever the order of rows
+        ours, known = found.part(part), whole.part(part)
+        assert torch.allclose(ours.x.sort(0).values, known.x.sort(0).values, atol=1e-4)
+        assert torch.allclose(ours.y.sort().values, known.y.sort().values, atol=1e-4)
+    made, known = (one.preprocessing.apply(x[:4], 0) for one in (found, whole))
+    assert torch.allclose(made, known, atol=1e-5)
+    assert found.target_scale is not None and whole.target_scale is not None
+    assert torch.allclose(found.target_scale.scale, whole.target_scale.scale, rtol=1e-6)
 
 
 def test_features_end_at_the_farthest_unit_also_those_that_are_predicted_later():

@@ -109,6 +109,18 @@ def test_why_it_did_not_help():
     assert "Only 3.0 % of what tasks end with comes from the others" in said
 
 
+def test_what_is_sure_is_not_called_unclear_and_noise_is_no_reason_where_there_is_none():
+    ours, alone = paired(-0.1)
+    wide = scores(alone.per_task["loss"] + np.linspace(-0.3, 0.3, 12))
+    found = judge(ours, alone, MANY, not_private=wide)
+    assert (found.outcome, found.why) == ("lost", "few rows")
+    assert found.sentences[-1].startswith("There are too few tasks, or too few scored rows, to ")
+    assert "to tell why" in found.sentences[-1]
+    found = judge(wide, alone, RunFacts(tasks=12, epsilon=math.inf))
+    assert (found.outcome, found.why) == ("unclear", "few rows")
+    assert "noise" not in " ".join(found.sentences)
+
+
 def test_it_names_those_who_are_too_few_for_the_noise():
     ours, alone = paired(-0.05)
     better = scores(alone.per_task["loss"] - 0.1)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tacit.data.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
-from tacit.data.preprocess import NUMBERS_AT_ONCE, Fitted, Preprocessing
+from tacit.data.preprocess import NUMBERS_AT_ONCE, Fitted, Preprocessing, moments
 
 NEARLY = 0.02
 """A task's own unit of a column is at least this part of its centre."""
@@ -44,6 +44,51 @@ def own_units(fitted: Fitted, target: TargetScale | None, spread: np.ndarray) ->
         centre = np.column_stack([centre, target.shift.double().numpy()])
         wide = np.column_stack([wide, spread])
     return OwnUnits(tuple(columns.tolist()), torch.from_numpy(centre), torch.from_numpy(wide))
+
+
+def in_own_units(federation: Federation) -> Federation:
+    """The same, every task's own units made from all rows that it learns from by now.
+
+    They were made before anybody knew that validation rows are not needed. Of few rows every one
+    counts: one row has no spread, and a task's vote for a unit, or its own where votes drown, was
+    that of its table.
+    """
+    units, made, train = federation.units, federation.preprocessing, federation.train
+    if units is None or made is None:
+        return federation
+    columns, target = list(units.columns), federation.target_scale
+    sides = [train.x[:, columns]]
+    sides += [train.y.unsqueeze(1)] if target is not None else []
+    seen = torch.cat([side.double().cpu() for side in sides], dim=1).numpy()
+    mean, spread = map(torch.from_numpy, moments(seen, train.offsets.cpu().numpy()))
+    scale = made.scale[:, columns]
+    if target is not None:
+        scale = torch.cat([scale, target.scale.unsqueeze(1).to(scale)], dim=1)
+    safe = torch.where(spread > 0, spread, 1.0)
+    centre, wide = units.centre + scale * mean, scale * spread
+    wide = torch.where(units.spread.isnan(), units.spread, wide)
+    factor, offset, count = 1 / safe, -mean / safe, len(columns)
+    moves = factor[:, :count], offset[:, :count]
+    parts = {name: _moved(federation.part(name), columns, *moves, math.inf) for name in PARTS}
+    shifts, scales = made.shift.double().clone(), made.scale.double().clone()
+    shifts[:, columns], scales[:, columns] = centre[:, :count], (scale * safe)[:, :count]
+    fill = None if made.fill is None else made.fill.clone()
+    if fill is not None:
+        fill[:, columns] = centre[:, :count].to(fill)
+    if target is not None:
+        parts = {
+            name: _target_moved(rows, factor[:, count], offset[:, count])
+            for name, rows in parts.items()
+        }
+        many = target.shift
+        target = TargetScale(centre[:, count].to(many), (scale * safe)[:, count].to(many))
+    return replace(
+        federation,
+        **parts,
+        preprocessing=replace(made, shift=shifts, scale=scales, fill=fill),
+        target_scale=target,
+        units=replace(units, centre=centre, spread=wide),
+    )
 
 
 def in_common_units(

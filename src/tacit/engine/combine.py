@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.data.common import ENOUGH
 from tacit.data.federation import NUMBERS, Federation, Kind, Rows
 from tacit.engine import evaluate
 from tacit.engine.blend import (
@@ -47,10 +48,14 @@ verbagg) had been looked at, too. One half is better for some (the demo's twelve
 .509 and not .516) and worse for others. Drawing weights to what the evidence of all rows, or of
 four, says in place of a constant was no better on made-up tables: they follow luck."""
 FEWEST, ROWS_FOR_TREES = 3, 25
-"""With fewer rows a task keeps the shared model, or combines it without trees.
+"""With fewer rows a task combines only the shared model and its own mean, and judges neither; or
+it combines all but trees.
 
 However little three rows say, they keep a task that is unlike the others, or whose units nobody
-found, from what is absurd for it: with 12 such tables lost up to ten times what they lose alone."""
+found, from what is absurd for it: with 12 such tables lost up to ten times what they lose alone.
+One or two rows say nothing of who is right; but a little of their own mean, or half of it where
+units are lost, keeps a task from a shared model that noise has made sure of itself. A line through
+two rows is nothing to lean on."""
 FEW, LEAN_OF_FEW, PULL_OF_FEW, CROWD = 12, 0.95, 6.0, 50
 """Fewer numbers follow luck: they are drawn harder to a place that leans on the shared model more
 and in which they have no say. They are drawn the harder the more tasks there are than a crowd,
@@ -114,6 +119,7 @@ class Combine:
         self.tasks = len(federation)
         self.outputs = said_of(federation)
         self.keys = fold_keys(trained)
+        self._lost_target = -1 in federation.without_unit
 
     def spans(self, rows: Rows, tasks: Tensor) -> list[Tensor]:
         """These tasks, so many that their rows fit into memory with all that is said of them."""
@@ -125,8 +131,10 @@ class Combine:
         """All parts of these tasks on these rows, and without one fold after the other."""
         own = evaluate.select(rows, tasks)
         (fold, out), rank = shared(own, tasks), _ranks(own)
-        judged, treed = (own.counts >= few for few in (FEWEST, ROWS_FOR_TREES))
-        has = torch.stack([judged, judged | True, judged | True, treed, treed], dim=1)
+        treed, every = own.counts >= ROWS_FOR_TREES, torch.ones_like(own.counts, dtype=torch.bool)
+        # In units that a few rows made for themselves, what others tell is nothing that it knows.
+        spoken = own.counts >= ENOUGH if self._lost_target else every
+        has = torch.stack([spoken, every, every, treed, treed], dim=1)
         range_ = reach_of(self.kind, own)
         unseen = own.x.new_zeros(len(PARTS), len(own.y), self.outputs, dtype=torch.float64)
         unseen[SHARED] = within(mean_of(self.kind, out), range_[rank])
@@ -148,25 +156,24 @@ class Combine:
     def weights(self, judged: Judged) -> Weighed:
         """What each task combines, and what it would do alone."""
         rows, has = judged.rows, judged.has
-        rank, y, many = _ranks(rows), rows.y, has[:, [SHARED]]
+        rank, y, many = _ranks(rows), rows.y, (rows.counts >= FEWEST).unsqueeze(1)
         # Where noise drowned the common units, the shared model has no head start.
         ahead = not self.trained.federation.without_unit
         lean, few = has.double(), (rows.counts < FEW) & (ahead and self.kind in NUMBERS)
         if ahead:
             lean_to = torch.where(few, LEAN_OF_FEW, LEAN).to(lean)
             lean[:, SHARED] *= lean_to / (1 - lean_to) * lean[:, BESIDE].sum(dim=1)
+        lean[:, LINEAR] *= many[:, 0]
         lean = lean / lean.sum(dim=1, keepdim=True)
         pull = few * PULL_OF_FEW * max(1.0, self.tasks / CROWD)
         row_losses = losses(self.kind, judged.unseen, y)
         said = torch.zeros(2, len(y), self.outputs).to(judged.unseen)
         every = torch.ones_like(y, dtype=torch.bool)
-        shared = torch.zeros_like(lean)
-        shared[:, SHARED] = 1.0
         for number in range(_many(judged.fold)):
             held = judged.fold == number
             own = weigh(self.kind, judged.unseen, y, rows.offsets, lean, ~held, pull)
             best = _best_alone(row_losses * ~held, rows.offsets, has)
-            for k, weights in enumerate((torch.where(many, own, shared), best)):
+            for k, weights in enumerate((torch.where(many, own, lean), best)):
                 found = torch.einsum("np,pno->no", weights[rank], judged.unseen)
                 said[k, held] = found[held]
         own = weigh(self.kind, judged.unseen, y, rows.offsets, lean, every, pull)
@@ -175,7 +182,7 @@ class Combine:
         worse = _believed(ours - theirs, rows).unsqueeze(1) * many
         own = (1 - worse) * own + worse * alone
         own = torch.where(own > NEGLIGIBLE, own, 0.0)
-        own = torch.where(many, own / own.sum(dim=1, keepdim=True), shared)
+        own = torch.where(many, own / own.sum(dim=1, keepdim=True), lean)
         return Weighed(own, alone, torch.lerp(said[0], said[1], worse[rank]))
 
     def fit(

@@ -24,6 +24,7 @@ from typing import Any
 
 from torch import nn
 
+from tacit.data.common import in_own_units
 from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.engine.votes import Votes
 from tacit.experiment.plan import Plan
@@ -91,7 +92,7 @@ def choose(federation: Federation, plan: Plan) -> Intended:
         crowd = len(federation) if plan.privacy is None else plan.privacy.crowd(len(federation))
         cohort = min(1.0, TOGETHER / max(crowd, 1)) if steady else 1.0
     if isinstance(made, Mixed | SharedShapes) and plan.personalise != "none":
-        federation = federation.without_validation()
+        federation = in_own_units(federation.without_validation())
     if plan.model in (Method.usual_model, MODELS[Method.usual_model]):
         plan = plan.but(model=made.usual_model)
     plan = plan.but(method=made, rounds=rounds, cohort=cohort)

@@ -63,7 +63,7 @@ class RunFacts:
 
     tasks: int
     epsilon: float | None = None
-    """None where nothing was hidden."""
+    """None, or no end of it, where nothing was hidden."""
     shares: bool = True
     """Whether tasks learned from each other at all."""
     used: float | None = None
@@ -79,6 +79,11 @@ class RunFacts:
     """Who is protected."""
     crowd: int | None = None
     """About how many of them there are; None where those are the tasks."""
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise can be the reason for anything."""
+        return self.epsilon is not None and math.isfinite(self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,7 @@ def judge(
     if outcome in ("lost", "unclear"):
         assert relative is not None
         why = _why(relative, alone, not_private, facts)
-        sentences += _because(why, facts)
+        sentences += _because(why, facts, outcome)
     return Verdict(
         outcome,
         _colour(outcome, facts),
@@ -228,7 +233,7 @@ def _colour(outcome: Outcome, facts: RunFacts) -> Colour:
 
 
 def _why(relative: Interval, alone: Metrics, not_private: Metrics | None, facts: RunFacts) -> Why:
-    if facts.epsilon is None:
+    if not facts.noisy:
         return "unlike" if relative.high < NARROW else "few rows"
     if not_private is None:
         return "untold"
@@ -294,7 +299,7 @@ def _one(loss: str, paired: _Paired, facts: RunFacts) -> str:
     )
 
 
-def _because(why: Why, facts: RunFacts) -> list[str]:
+def _because(why: Why, facts: RunFacts, outcome: Outcome) -> list[str]:
     """Why it did not help, and what would change it where that is known."""
     unused = ""
     if facts.used is not None and facts.used < UNUSED:
@@ -316,11 +321,12 @@ def _because(why: Why, facts: RunFacts) -> list[str]:
         return [told, change]
     if why == "unlike":
         even = "Nothing was hidden, so noise is not the reason"
-        if facts.epsilon is not None:
+        if facts.noisy:
             even = "It does not help even without privacy"
         return [f"{even}: tasks are too unlike, or have enough rows of their own.{unused}"]
     if why == "few rows":
-        return [f"There are too few tasks, or too few scored rows, to tell.{unused}"]
+        tell = "tell" if outcome == "unclear" else "tell why"
+        return [f"There are too few tasks, or too few scored rows, to {tell}.{unused}"]
     return [f"This run cannot tell whether noise or unlike tasks are the reason.{unused}"]
 
 
