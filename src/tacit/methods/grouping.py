@@ -59,7 +59,7 @@ USUAL, CHANGE = 0.9, (0.5, 1.25)
 """The usual length of an update in its bound, and how much that bound may change in a round."""
 START_SHARES = (0.3, 0.1)
 """Parts of the budget (in inverse variance) for the moments and the votes, before groups learn."""
-NEEDED, SURE = 0.625, 2.0
+NEEDED, SURE = 0.625, 3.0
 """Of the tasks that compare two groups, this share must be better off with them than with both as
 one; they are merged if it is less by so many standard deviations of noise. More than half, because
 noise adds up over the rounds that are left, and each group has more of it than both as one."""
