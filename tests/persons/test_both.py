@@ -23,6 +23,7 @@ from tacit.deploy.terms import Terms
 from tacit.deploy.trust import what_leaves
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
+from tacit.experiment.plan import Plan
 from tacit.privacy import Everyone, Ledger, Poisson, Privacy, Release, spent
 from tacit.privacy.accounting import of_tasks
 from tacit.privacy.channel import Budget, BudgetSpent, Channel
@@ -335,3 +336,12 @@ def test_an_audit_attacks_the_promise_to_persons_and_says_so():
     moved = tacit.audit(patients(), neighbour=patients(gone=[7]), rounds=1, many_runs=20, **given)
     assert moved.tries["others_changed"] == 0 and 0 < moved.tries["sum_moved"] <= 1
     assert not tacit.audit(patients(), one_run=True, canaries=60, rounds=2, **given).refuted
+
+
+def test_runs_and_agreements_of_before_are_what_they_were():
+    """Nothing new stands in them where it says nothing: they resume, and their digests hold."""
+    without = dataclasses.replace(BOTH, tasks_epsilon=None)
+    terms = agreed(federation_of(), tacit.FedAvg(), privacy=without, rounds=2)
+    assert terms.privacy is not None and "tasks_epsilon" not in terms.privacy
+    assert "tasks_epsilon" not in Plan(privacy=without).to_json()["privacy"]
+    assert Plan(privacy=BOTH).to_json()["privacy"]["tasks_epsilon"] == 4.0
