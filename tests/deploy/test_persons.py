@@ -66,6 +66,7 @@ MADE = {
     "gradients": tacit.FedAvg(local_steps=1, batch=None, lr=0.1),
     "fedprox": tacit.FedProx(local_steps=2, batch=None, lr=0.1),
     "ditto": tacit.Ditto(local_steps=1, batch=None, lr=0.1),
+    "pmtl": tacit.PMTL(local_steps=2, batch=None, lr=0.1),
 }
 
 
@@ -90,12 +91,12 @@ def test_silos_end_like_the_simulation(federation, method, noise_by, tmp_path):
     assert ("this silo's own noise" in log) == (noise_by == "task")
 
 
-@pytest.mark.parametrize("method", ["mixed", "fedavg"])
+@pytest.mark.parametrize("method", ["mixed", "fedavg", "pmtl"])
 def test_shares_end_like_one_machine(federation, method, tmp_path, monkeypatch):
     """Hardly any noise: servers draw other noise than one machine. (`test_persons_processes` gives
     the simulation what server processes drew.)"""
     privacy = dataclasses.replace(NOISY, noise=1e-5)
-    made = tacit.FedAvg(lr=0.1) if method == "fedavg" else method
+    made = {"fedavg": tacit.FedAvg(lr=0.1), "pmtl": tacit.PMTL(lr=0.1)}.get(method, method)
     settings = {"privacy": privacy, "rounds": 3}
     quiet = {"personalise": "none", "baselines": False}
     plain = tacit.train(federation, made, seed=3, **quiet, **settings)
@@ -383,7 +384,7 @@ def test_more_persons_than_there_is_room_for_do_not_wrap_around(federation, tmp_
     (tmp_path / "runs").mkdir()
     made = work(tmp_path / "runs" / "one", {"key": 1, "noise": 1e-5, "terms": terms.digest})
     grid, size = made._grid_at(0), 4
-    alike = [(torch.ones(50, size), 50)] * 3
+    alike = [(torch.ones(50, size), torch.zeros(50, dtype=torch.int64), 50)] * 3
     total = subtotal(made.channel, "task-0", 0, size, grid, alike)
     assert total.tolist() == [8 * grid.steps] * size
     assert 3 * 8 * grid.steps < 2 ** (grid.bits - 1)

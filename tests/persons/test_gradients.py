@@ -164,7 +164,7 @@ def test_silos_sum_what_the_simulation_sums():
     found = []
     for task in range(2):
         sent = persons.contribute(board, made.course.public(board), torch.tensor([task]), grid)
-        each = ((some.vectors, some.count) for some in sent)
+        each = ((some.vectors, some.tasks, some.count) for some in sent)
         found.append(subtotal(channel, str(task), 0, made.course.size_at(0), grid, each))
     assert torch.equal(found[0] + found[1], sums(made)) and silos.channel.dropped == 0
 

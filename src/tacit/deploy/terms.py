@@ -276,18 +276,18 @@ def agreed_of(plan: Plan) -> dict[str, Any]:
     return settings | {
         "model": model_name(plan.model) or "",
         "method": {"name": name_of(method), **_fractions(method)},
-        "privacy": None if plan.privacy is None else _fractions(plan.privacy),
+        "privacy": plan.privacy and _fractions(plan.privacy, plan.privacy.to_json()),
         "publishing": None if plan.publishing is None else _fractions(plan.publishing),
         "curator": None if curator is None else {name: getattr(curator, name) for name in SERVERS},
     }
 
 
-def _fractions(settings: Any) -> dict[str, Any]:
+def _fractions(settings: Any, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """All settings; 1 becomes 1.0 where a fraction may be, so that digests are the same."""
     kinds = annotations_of(type(settings))
     return {
         name: float(value) if type(value) is int and fits(kinds[name], 0.5) else value
-        for name, value in dataclasses.asdict(settings).items()
+        for name, value in (values or dataclasses.asdict(settings)).items()
     }
 
 

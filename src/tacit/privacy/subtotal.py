@@ -26,21 +26,22 @@ def subtotal(
     round: int,
     size: int,
     grid: Grid,
-    contributions: Iterable[tuple[Tensor, int]],
+    contributions: Iterable[tuple[Tensor, Tensor, int]],
 ) -> Tensor:
     """int64 [size] in steps of the grid; of each contribution [k, ...] the first so many count.
+    Beside it is the place [k] of the task: where every task has sums of its own, it decides which.
 
     Integers are sums of persons that were bounded already (`privacy.factors`).
     """
     total, place = torch.zeros(size, dtype=torch.int64), channel.place
-    assert channel.of_persons and place.relation is None
+    assert channel.of_persons
     parts = channel.parts(size, grid)
-    for vectors, count in contributions:
+    for vectors, tasks, count in contributions:
         if not vectors.is_floating_point():
             total += vectors[:count].sum(dim=0).cpu()
             continue
         bounded = Bounded.of(vectors, channel.clip, channel.moments).over(parts)
-        total += bounded.first(count).summed(place, None, grid).cpu()
+        total += bounded.first(count).summed(place, tasks[:count], grid).cpu()
     held = channel.held(total.numpy(), grid)
     if channel.noisy_tasks:
         held = held + channel.noise_of(task, round, grid, size)
