@@ -107,7 +107,7 @@ def _column(table: Table, column: Column) -> str:
 
 
 def _range(values: np.ndarray) -> str:
-    """Least and largest value, rounded outwards to two digits: no silo's own extremes."""
+    """Least and largest value, rounded outwards to two digits."""
     low, high = (
         float(Context(prec=2, rounding=outward).create_decimal(repr(float(end))))
         for outward, end in ((ROUND_FLOOR, np.nanmin(values)), (ROUND_CEILING, np.nanmax(values)))
