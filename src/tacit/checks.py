@@ -8,10 +8,11 @@ pydantic's (`tacit.experiment.toml`).
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -114,6 +115,16 @@ def near(name: str, known: Iterable[str], most: int = LISTED) -> str:
     names = [shortened(str(one), LONGEST_NAME) for one in known]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{did_you_mean(name, names) or ';'} there are: {', '.join(names[:most])}{more}"
+
+
+@contextlib.contextmanager
+def needing(package: str, what: str, extra: str, otherwise: str = "") -> Iterator[None]:
+    """For an import of a package that not everybody has; without it, how to get it."""
+    try:
+        yield
+    except ImportError:
+        remedy = f"pip install 'tacit[{extra}]'{otherwise}"
+        raise TacitError(f"{what} needs {package}: {remedy}") from None
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -217,7 +217,7 @@ def test_the_same_numbers_written_otherwise_are_the_same_terms(read):
         (TEXT.replace('"disease"', '["disease"]'), "needs the name of one column"),
         (LABELS.replace('["disease", "angina"]', '"disease"'), "needs a list of columns"),
         (TEXT + HEADS, "heads are for kind 'multilabel'"),
-        (LABELS + HEADS.replace("va =", "vaa ="), "names 'vaa', not a silo; did you mean"),
+        (LABELS + HEADS.replace("va =", "vaa ="), "names 'vaa', which is not a silo; did you mean"),
         (LABELS + HEADS.replace('va = ["angina"]', ""), "'va' has no heads"),
         (LABELS + HEADS.replace('va = ["angina"]', 'va = ["x"]'), "works on head 'x'"),
         (LABELS + HEADS.replace('["angina"]', "[]"), "holds no head"),

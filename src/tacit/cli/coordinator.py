@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tacit.cli.options import OPTION, Json, names, targets
 from tacit.deploy.agreement import Agreement
-from tacit.deploy.conduct import RESULT, STATUS
+from tacit.deploy.conduct import RESULT, STATUS, last_answer
 from tacit.deploy.example import write_example
 from tacit.deploy.site import AGREED
 from tacit.engine.progress import Bar
@@ -123,11 +123,5 @@ def status(folder: Folder, as_json: Json = False) -> None:
     for name, silo in found["silos"].items():
         why = [f"its message {silo['excluded']}" if silo["excluded"] else ""] if excluded else []
         shown = [escape(tame(words)) for words in (name, *why)]
-        table.add_row(shown[0], _answered(silo["answered"], rounds), *shown[1:])
+        table.add_row(shown[0], last_answer(silo["answered"], rounds), *shown[1:])
     console.print(table)
-
-
-def _answered(round: int | None, rounds: int) -> str:
-    if round is None:
-        return "none yet"
-    return f"round {round + 1}" if round < rounds else "has the last billboard"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.checks import needing
 from tacit.data.cells import MISSING, Table, check_header, table_of
 from tacit.errors import TacitError
 from tacit.files import reading
@@ -182,13 +183,9 @@ def _first(table: Table, pattern: re.Pattern[str]) -> str | None:
 
 
 def _read_parquet(path: Path) -> Table:
-    try:
+    with needing("pyarrow", f"reading {path}", "data"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise TacitError(
-            f"reading {path} needs pyarrow; install it with pip install 'tacit[data]'"
-        ) from None
     with reading(path, "it is not a Parquet file, or write it again"):
         arrow = pyarrow.parquet.read_table(path)
         check_header(list(arrow.column_names), str(path))
@@ -203,12 +200,8 @@ def _read_parquet(path: Path) -> Table:
 
 def _read_excel(path: Path) -> Table:
     """The first sheet."""
-    try:
+    with needing("openpyxl", f"reading {path}", "excel", ", or save it as CSV UTF-8"):
         import openpyxl
-    except ImportError:
-        raise TacitError(
-            f"reading {path} needs openpyxl: pip install 'tacit[excel]', or save it as CSV UTF-8"
-        ) from None
     with reading(path, "it is not an Excel file, or save it as CSV UTF-8"):
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         rows = [

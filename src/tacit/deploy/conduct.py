@@ -230,6 +230,13 @@ def write_status(coordination: Coordination, epsilon: float | None, *, over: boo
     write_gauges(asking.folder / GAUGES, _gauges(coordination, status))
 
 
+def last_answer(round: int | None, rounds: int) -> str:
+    """Of a silo, in words."""
+    if round is None:
+        return "none yet"
+    return f"round {round + 1}" if round < rounds else "has the last billboard"
+
+
 def _gauges(coordination: Coordination, status: dict[str, Any]) -> Iterator[Gauge]:
     """Of what everybody knows, or the coordinator sees anyway; nothing comes from rows."""
     asking, round = coordination.asking, status["round"]

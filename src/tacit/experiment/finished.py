@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import TacitError
+from tacit.checks import needing
 from tacit.shown import as_html
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ class Scores(dict[str, Any]):
         The models that it is compared with have their names in `baselines`: `frame["local"]`.
         Also `frame.attrs["label"]` says that none of it is covered by the guarantee.
         """
-        try:
+        with needing("pandas", "to_frame", "data"):
             import pandas as pd
-        except ImportError:
-            raise TacitError("to_frame needs pandas: pip install 'tacit[data]'") from None
         models = {"personal": self, **self["baselines"]}
         each = {
             name: pd.DataFrame.from_dict(found["per_task"], orient="index")

@@ -97,8 +97,8 @@ class Predicts(ABC):
             out = self.blend(rows.to(device), out, torch.from_numpy(numbers).to(device))
         scale = federation.target_scale
         if federation.kind == "regression" and scale is not None:
-            shift, wide = (side.cpu().numpy()[numbers] for side in (scale.shift, scale.scale))
-            return shift + wide * out.cpu().numpy().reshape(len(shift))
+            shift, wide = (side.cpu().double()[numbers] for side in (scale.shift, scale.scale))
+            return (shift + wide * out.cpu().double().flatten()).numpy()
         if federation.kind == "regression":
             return out.cpu().numpy()
         if federation.kind == "count":

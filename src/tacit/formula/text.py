@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.checks import needing
 from tacit.errors import TacitError
 from tacit.formula.rowwise import columns_of
 
@@ -80,13 +81,9 @@ def parse(text: str) -> Formula:
 
 
 def _tokens(text: str) -> list[Any]:
-    try:
+    with needing("formulaic", "a formula", "formula"):
         from formulaic.errors import FormulaicError
         from formulaic.parser.algos.tokenize import tokenize
-    except ImportError:
-        raise TacitError(
-            "formulas need formulaic; install it with pip install 'tacit[formula]'"
-        ) from None
     if not isinstance(text, str) or not text.strip():
         raise TacitError(f"a formula is text like 'y ~ x + (1 | school)', but {text!r} was given")
     try:

@@ -85,6 +85,12 @@ def short_box(guarantee: Mapping[str, Any]) -> str:
 FOLD = '<details class="facts"><summary>What it rests on</summary><dl>'
 
 
+def covered(said: str, result: Mapping[str, Any]) -> str:
+    """What covers figures that are computed from releases, in the colour of how far it holds."""
+    words = Markup(f"<b>{text(sentence(said))}</b>.")
+    return paragraph(words, "covered" if result["guarantee"].get("private") else "uncovered")
+
+
 def heading(words: str, result: Mapping[str, Any], level: int = 2) -> str:
     """Of what was computed over several tasks: it carries the label, which `uncovered` explains."""
     return f'<h{level}>{text(words)} <span class="tag">{text(label(result))}</span></h{level}>'

@@ -26,6 +26,7 @@ from tacit.report import (
 )
 from tacit.report.box import brief_box, guarantee_box, heading, uncovered
 from tacit.report.page import (
+    PLAIN,
     Markup,
     details,
     document,
@@ -109,10 +110,7 @@ def page(result: Mapping[str, Any]) -> str:
         _everyone(result, tasks, kind),
         settings.section(result),
     ]
-    footer = (
-        f"Written by tacit {result.get('tacit', '')} from result.json. This file contains no "
-        "scripts and loads nothing from anywhere."
-    )
+    footer = f"Written by tacit {result.get('tacit', '')} from result.json. {PLAIN}"
     return document(
         f"{title(result)} · tacit report", "\n".join(part for part in content if part), footer
     )

@@ -138,6 +138,10 @@ footer { margin-top: 48px; border-top: 1px solid var(--grid); padding-top: 12px;
 ).replace("FONT", FONT)
 
 
+PLAIN = "This file contains no scripts and loads nothing from anywhere."
+"""The end of the footer of every page."""
+
+
 class Markup(str):
     """HTML made by this package; every other string is text and is escaped."""
 

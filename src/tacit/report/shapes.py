@@ -10,11 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.report.box import heading
-from tacit.report.page import Markup, drawing, paragraph, text
+from tacit.report.box import covered, heading
+from tacit.report.page import drawing
 from tacit.report.plots import shorten
 from tacit.report.svg import GAIN, MUTED, WIDE, axes, figure
-from tacit.report.words import sentence
 
 DRAWN = 30
 """Columns that are drawn, those with the largest shapes; more of them would be a wall."""
@@ -43,10 +42,9 @@ def section(result: Mapping[str, Any]) -> str:
     more = f" The {len(columns)} largest shapes of {len(found['columns'])}." if left else ""
     caption = SHARED.format(outcome=found["outcome"]) + more
     who = f"{len(found['tasks'])} tasks" if len(found["tasks"]) > 1 else "one task"
-    covered = Markup(f"<b>{text(sentence(found['label']))}</b>.")
     return (
         "<h2>Shared shapes</h2>"
-        + paragraph(covered, "covered" if result["guarantee"].get("private") else "uncovered")
+        + covered(found["label"], result)
         + drawing(draw(columns, found["outcome"]), "shapes", caption)
         + heading("Beside tasks' own", result, 3)
         + drawing(draw(columns, found["outcome"], own=True), "own-shapes", OWN.format(tasks=who))

@@ -10,7 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.report.page import Markup, drawing, paragraph, table, text
+from tacit.report.box import covered
+from tacit.report.page import drawing, paragraph, table
 from tacit.report.plots import shorten
 from tacit.report.svg import GAIN, GRID, INK, MUTED, WIDE, axes, figure
 from tacit.report.words import MINUS, NOTHING, plural, sentence
@@ -49,10 +50,9 @@ def section(result: Mapping[str, Any]) -> str:
         "Estimates with 95 % intervals, in spreads of the target for a spread of the column "
         "(or for its 0 turning 1). "
     ) + ("Strong: what sampling alone leaves open. Faint: what privacy noise adds." * private)
-    covered = Markup(f"<b>{text(sentence(found['label']))}</b>.")
     return (
         "<h2>Shared coefficients</h2>"
-        + paragraph(covered, "covered" if result["guarantee"].get("private") else "uncovered")
+        + covered(found["label"], result)
         + tables(found)
         + drawing(forest(found), "forest", caption, slim=True)
     )

@@ -16,6 +16,7 @@ from tacit.report import verdict
 from tacit.report.box import signed_box
 from tacit.report.kept import kind as kind_of
 from tacit.report.page import (
+    PLAIN,
     Markup,
     document,
     drawing,
@@ -71,10 +72,7 @@ def page(report: Mapping[str, Any], log: Log) -> str:
         _effects(report),
         _log(log),
     ]
-    footer = (
-        "Written by this silo for itself, from report.json and events.jsonl. This file contains no "
-        "scripts and loads nothing from anywhere."
-    )
+    footer = f"Written by this silo for itself, from report.json and events.jsonl. {PLAIN}"
     return document(f"{title} · tacit report", "\n".join(content), footer)
 
 

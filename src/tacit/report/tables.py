@@ -18,7 +18,7 @@ from tacit.privacy.guarantee import NOT_COVERED
 from tacit.report import kept
 from tacit.report.box import uncovered
 from tacit.report.comparison import Group, groups
-from tacit.report.page import Markup, document, drawing, paragraph, save, table, text
+from tacit.report.page import PLAIN, Markup, document, drawing, paragraph, save, table, text
 from tacit.report.scores import (
     EXPLAINED,
     Comparison,
@@ -144,10 +144,7 @@ def write_comparison(
     ]
     for place, (data, members) in enumerate(groupby(made, key=lambda group: group.data)):
         content.append(_section(place, data[0], list(members)))
-    footer = (
-        "Written by tacit from the result.json of every run. "
-        "This file contains no scripts and loads nothing from anywhere."
-    )
+    footer = f"Written by tacit from the result.json of every run. {PLAIN}"
     return save(document("Runs compared · tacit", "\n".join(content), footer), path_html)
 
 

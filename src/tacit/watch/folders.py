@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.deploy.agreement import Agreement
-from tacit.deploy.conduct import RESULT, STATUS
+from tacit.deploy.conduct import RESULT, STATUS, last_answer
 from tacit.deploy.diary import Entry, read_diary
 from tacit.deploy.events import (
     Contributed,
@@ -236,11 +236,7 @@ def _silos(
     declined = Counter(event.silo for event in events if isinstance(event, SiloDeclined))
     for name in terms.silos:
         silo = known.get(name, {})
-        answered, excluded = silo.get("answered"), silo.get("excluded")
-        last = "none yet"
-        if answered is not None:
-            last = f"round {answered + 1}"
-            last = last if answered < terms.rounds else "has the last billboard"
+        last, excluded = last_answer(silo.get("answered"), terms.rounds), silo.get("excluded")
         lacks = [f"{silent[name]} × silent"] if silent[name] else []
         lacks += [f"{declined[name]} × declined"] if declined[name] else []
         yield name, last, ", ".join(lacks), f"its message {excluded}" if excluded else ""

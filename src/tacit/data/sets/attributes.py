@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.checks import check_whole
+from tacit.checks import check_whole, needing
 from tacit.data.assemble import About
 from tacit.data.deal import Dealing
 from tacit.data.federation import Federation
@@ -101,12 +101,8 @@ def _checked(images: int, size: int, dealt: dict[str, Any]) -> Dealing:
     dealing.check(HEADS)
     check_whole("images", images, 2)
     check_whole("size", size, 8, 256)
-    try:
+    with needing("Pillow", "reading photographs", "data"):
         import PIL  # noqa: F401
-    except ImportError:
-        raise TacitError(
-            "reading photographs needs Pillow; install it with pip install 'tacit[data]'"
-        ) from None
     return dealing
 
 
@@ -233,12 +229,8 @@ def _mat(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
 
 
 def _mat_hdf5(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
-    try:
+    with needing("h5py", f"reading {file}", "data"):
         import h5py
-    except ImportError:
-        raise TacitError(
-            f"reading {file} needs h5py; install it with pip install 'tacit[data]'"
-        ) from None
     try:
         with h5py.File(file, "r") as archive:
             content: Any = archive

