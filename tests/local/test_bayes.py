@@ -11,7 +11,16 @@ from torch.func import vmap
 
 from tacit.families import FAMILIES
 from tacit.local.batches import Batches
-from tacit.local.bayes import average, bell, design, grid, posterior, solve_each
+from tacit.local.bayes import (
+    average,
+    bell,
+    design,
+    grid,
+    posterior,
+    solve_each,
+    step_lengths,
+)
+from tacit.local.mixed import between
 
 STRENGTHS = torch.tensor([-1.0, 0.0, 1.5], dtype=torch.float64)
 
@@ -202,3 +211,49 @@ def test_curvature_of_several_scores_is_that_of_their_family():
         3, 3
     ) / ratio
     assert torch.allclose(evidence[0], exact) and slope.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["binary", "count", "multiclass"])
+def test_the_shorter_newton_step_never_overshoots(kind):
+    """Wherever it begins; and the whole one does, so that it is needed."""
+    random, family = torch.Generator().manual_seed(0), FAMILIES[kind]
+    outputs, falls, whole = 3 if kind == "multiclass" else 1, [], []
+    for _ in range(200):
+        x = torch.randn(12, 4, generator=random).double()
+        w = 3 * torch.randn(outputs * 4, generator=random).double()
+        truth = x @ torch.randn(4, outputs, generator=random).double()
+        labels = truth.argmax(1) if outputs > 1 else (truth[:, 0] > 0).long()
+        y, counts = family.coded(labels.double(), outputs), torch.ones(12).double()
+
+        def value(w, x=x, y=y, counts=counts):
+            return family.likelihood(x @ w.reshape(-1, 4).T, y, counts) - (w * w).sum() / 20
+
+        scores = x @ w.reshape(-1, 4).T
+        slope = ((y - family.mean(scores)).T @ x).flatten() - w / 10
+        curve = between(x, family.weight(scores), x) + torch.eye(len(w)) / 10
+        step = torch.linalg.solve(curve, slope)
+        lengths = step_lengths(x @ step.reshape(-1, 4).T)
+        rise = [float(value(w + length * step) - value(w)) for length in lengths]
+        whole.append(rise[0])
+        falls.append(rise[1])
+    assert min(falls) > 0
+    assert min(whole) < 0
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 5), (6, 20)])
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+def test_every_candidate_is_solved_as_if_rows_were_its_own(kind, n, d):
+    x, y, counts = rows(n, d, kind)
+    y = (x[:, 0] > 0.5).double() + y if kind == "multiclass" else y
+    outputs = 3 if kind == "multiclass" else 1
+    random = torch.Generator().manual_seed(1)
+    roots = torch.randn(3, d, d, generator=random).double() / d
+    mean = torch.zeros(outputs * d).double()
+    found, evidence = solve_each(kind, (x, y, counts), mean, roots)
+    for root, weights, likely in zip(roots, found, evidence, strict=True):
+        # A strength that makes the ratio one: then both ask for the same.
+        z = x @ root
+        one = ((z * z).sum() / n).log10().reshape(1)
+        other, as_likely = posterior(kind, (x, y, counts), mean, root, one)
+        torch.testing.assert_close(weights, other[0], atol=1e-8, rtol=1e-7)
+        torch.testing.assert_close(likely, as_likely[0], atol=1e-8, rtol=1e-8)
