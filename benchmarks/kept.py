@@ -32,7 +32,7 @@ def report(name: str, figures: Mapping[str, float], **more: Any) -> None:
     for title, one in (("now", now), ("before", before)):
         said = ", ".join(f"{key} {value}" for key, value in one.get("measured", {}).items())
         print(f"{title + ':':8}{said or 'nothing is kept'}")
-    width = max(map(len, figures))
+    width = max(map(len, figures), default=0)
     for key, value in figures.items():
         last = before["figures"].get(key)
         change = f"{last:10.4g} before, {value / last - 1:+.0%}" if last else ""

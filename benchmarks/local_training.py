@@ -13,12 +13,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -239,7 +237,6 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100, help="tasks of the CNN")
     parser.add_argument("--chunk", type=int, nargs="+", help="tasks of the CNN at a time")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -263,8 +260,6 @@ def main() -> None:
         for than in ("speedup over the loop", "speedup over the lean loop")
     }
     kept.report(f"local_training_{given.device}", figures, for_each=hardware)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,6 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     given = parser.parse_args()
-    kept_figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.csv"
         write_table(table)
@@ -161,8 +160,8 @@ def main() -> None:
                         print(f"{name}, {peer}: {one}", flush=True)
                     else:
                         found[peer].append(one)
-            kept_figures |= show(name, {peer: runs for peer, runs in found.items() if runs})
-    kept.report("peers", kept_figures, turns=given.turns, for_each=f"{given.threads} threads")
+            ratios = show(name, {peer: runs for peer, runs in found.items() if runs})
+            kept.report(f"peers_{name}", ratios, turns=given.turns, threads=given.threads)
 
 
 def show(name: str, found: dict[str, list[Figures]]) -> dict[str, float]:
@@ -181,9 +180,9 @@ def show(name: str, found: dict[str, list[Figures]]) -> dict[str, float]:
     ours, ratios = medians.get("tacit"), {}
     for peer, one in medians.items():
         if ours is not None and peer != "tacit":
-            ratios[f"{name}, call: {peer} / tacit"] = one.seconds / ours.seconds
-            ratios[f"{name}, CPU of the call: {peer} / tacit"] = one.cpu / ours.cpu
-            ratios[f"{name}, memory: tacit / {peer}"] = ours.peak_mib / one.peak_mib
+            ratios[f"call, seconds: {peer} / tacit"] = one.seconds / ours.seconds
+            ratios[f"call, processor time: {peer} / tacit"] = one.cpu / ours.cpu
+            ratios[f"peak memory: tacit / {peer}"] = ours.peak_mib / one.peak_mib
     return ratios
 
 

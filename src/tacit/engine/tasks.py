@@ -34,7 +34,7 @@ CURVE_TASKS, CURVE_NUMBERS = 1000, 1 << 27
 """The learning curve is drawn from at most so many tasks, and so many parameters of them: looking
 must not cost more than doing."""
 GLANCE = 1 << 25
-"""Nor from more numbers in work: with a network that is about a thousand rows."""
+"""Nor from more numbers in work: with a small network that is some six hundred rows."""
 CHUNK_COSTS = {"cpu": 1 << 17, "cuda": 1 << 24}
 """A chunk costs as much as so many numbers, whatever it holds: every operation takes its time. A
 GPU needs a hundred networks at once to be busy."""
