@@ -165,7 +165,7 @@ def split_by_position(
     counts = np.bincount(codes, minlength=tasks)
     test = _share(counts, rule.test, counts - 1 - (rule.validation > 0))
     away = test + _share(counts, rule.validation, counts - 1 - test)
-    keys = np.random.default_rng(rule.seed).random(len(codes))
+    keys = np.random.default_rng(rule.split_seed).random(len(codes))
     shuffled = np.lexsort((keys, codes))
     place = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[shuffled]]
     of = codes[shuffled]

@@ -251,7 +251,7 @@ def summary(run: Run) -> MixedSummary:
 
 def _farthest(federation: Federation) -> float | None:
     made = federation.preprocessing
-    if made is None or made.farthest is None:
+    if made is None or made.farthest is None or not made.farthest.numel():
         return None
     return float(made.farthest.min())
 
