@@ -31,6 +31,7 @@ ENOUGH = 6
 """Rows that a task needs to scale a column by itself."""
 AGREED = "columns and target are in common units, which were found by releases of this run"
 RAW, SCALED = "units of the table", "units that rows were scaled to"
+OWN = "each task's own units"
 INTERCEPT = "intercept"
 
 
@@ -241,7 +242,7 @@ class RawUnits:
         sides = [] if made is None else [made.shift, made.scale]
         sides += [] if target is None else [target.shift, target.scale]
         alike = made is not None and all(bool((side == side[:1]).all()) for side in sides)
-        alike = alike and not federation.own_columns
+        alike = alike and not federation.own_columns and federation.units is None
         seen = federation.representation is not None  # then columns are not those of a table
         common = alike and not federation.without_unit
         raw = made is not None and made.shift.shape[1] == seen_columns and common and not seen
@@ -251,6 +252,7 @@ class RawUnits:
             zero, unit = (
                 (float(side[0]) for side in sides[2:]) if target is not None else (0.0, 1.0)
             )
+        words = RAW if raw else SCALED if made is None or alike else OWN
         jacobian = np.zeros((size, size))
         jacobian[0] = np.append(-unit * shift / scale, unit)
         jacobian[1:, :-1] = np.diag(unit / scale)
@@ -264,7 +266,7 @@ class RawUnits:
             names = tuple(f"{label}: {name}" for label in labels for name in names)
             jacobian = np.kron(np.eye(classes) - 1 / classes, jacobian)
             offset, spreads = np.tile(offset, classes), np.tile(spreads, classes)
-        return cls(names, jacobian, offset, unit, RAW if raw else SCALED, spreads, classes)
+        return cls(names, jacobian, offset, unit, words, spreads, classes)
 
     def coefficients(self, found: np.ndarray) -> np.ndarray:
         return self.jacobian @ found + self.offset

@@ -20,7 +20,7 @@ from tacit.engine.combine import Delivered
 from tacit.engine.personalise import Personalised
 from tacit.engine.simulate import Simulation
 from tacit.experiment.finished import Finished, Scores
-from tacit.experiment.groups import groups_of
+from tacit.experiment.groups import groups_of, models_of_groups
 from tacit.experiment.models import write_models
 from tacit.experiment.newcomers import Newcomers
 from tacit.experiment.predicts import Predicts
@@ -30,6 +30,7 @@ from tacit.inference.effects import Effects, effects_of
 from tacit.inference.shapes import shapes
 from tacit.inference.summary import MixedSummary, summary
 from tacit.methods import Mixed, SharedShapes
+from tacit.methods.grouping import Grouped
 from tacit.privacy import NOT_COVERED, Guarantee, Privacy
 
 TRAINING = (
@@ -256,7 +257,8 @@ class Run(Finished, Predicts):
         its object, `x_label` about `x` beside it (`rows_label` also about the smallest and largest
         task).
         """
-        method = self.simulation.method
+        simulation, method = self.simulation, self.simulation.method
+        grouped = isinstance(method, Grouped)
         additive = isinstance(method, SharedShapes)
         mixed = isinstance(method, Mixed) and method.summed_up
         return {
@@ -265,6 +267,7 @@ class Run(Finished, Predicts):
             "verdict": self.verdict.to_json(),
             **({"summary": self.summary().to_json()} if mixed else {}),
             **({"shapes": self.shapes()} if additive else {}),
+            **({"group_models": models_of_groups(simulation, self.guarantee)} if grouped else {}),
             "metrics": self.metrics,
             "curve_label": NOT_COVERED,
             "curve": [_plain(point) for point in self.curve],
@@ -278,7 +281,7 @@ class Run(Finished, Predicts):
             "exchange_label": NOT_COVERED,
             "exchange": self.exchange,
             "groups_label": NOT_COVERED,
-            "groups": groups_of(self.simulation, self.part),
+            "groups": groups_of(simulation, self.part),
             "config": self.config,
             "timing_label": NOT_COVERED,
             "timing": self.timing,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from tacit.report.box import heading
-from tacit.report.page import drawing, paragraph
+from tacit.report.box import covered, heading
+from tacit.report.page import drawing, paragraph, table
 from tacit.report.scores import number
+from tacit.report.shared import decimals, shown
 from tacit.report.svg import GAIN, INK, MUTED, WIDE, axes, figure
 from tacit.report.words import plural
 
@@ -19,12 +20,25 @@ PALE = LinearSegmentedColormap.from_list("pale", ["#ffffff", GAIN])
 DARK, ON_PALE = 0.6, "#202020"
 """Darker cells have white letters, others black ones, by day and by night."""
 
+ABOUT = (
+    "Percent are the published shares of tasks. Nothing says how sure a coefficient is: the "
+    "smaller a group, the more noise is in its model."
+)
+NOT_SHOWN = (
+    "The groups' models are not drawn: only linear ones with one output and at most 30 columns are."
+)
+
 
 def section(result: Mapping[str, Any]) -> str:
     """Shown for methods whose tasks join groups."""
     found = result.get("groups")
     if not found:
         return ""
+    return _found(found, result) + _models(result)
+
+
+def _found(found: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """How large groups are, and how well each one's model serves the others."""
     head = heading("Groups that tasks found", result)
     sizes = [int(n) for n in found["members"]]
     if len(sizes) == 1:
@@ -43,7 +57,33 @@ def section(result: Mapping[str, Any]) -> str:
         "good for these members: the paler the rest of a row, the more they gain from their own "
         "group."
     )
-    return head + said + drawing(_drawn(found), "groups", caption, slim=True)
+    return head + said + drawing(_drawn(found), "groups", caption)
+
+
+def _models(result: Mapping[str, Any]) -> str:
+    """Coefficients of all groups beside each other; older results have none."""
+    if "group_models" not in result:
+        return ""
+    found = result["group_models"]
+    if found is None:
+        return paragraph(NOT_SHOWN, "note")
+    shares = zip(found["share"], found["coefficients"], strict=True)
+    head = ["", *(f"group {g} · {share:.0%}" for g, (share, _) in enumerate(shares, 1))]
+    rows = [
+        [name, *(shown(value, _digits(values)) for value in values)]
+        for name, *values in zip(found["names"], *found["coefficients"], strict=True)
+    ]
+    return (
+        "<h2>The models of groups</h2>"
+        + covered(found["label"], result)
+        + table(head, rows)
+        + paragraph(f"Coefficients in {found['units']}. {ABOUT}", "note")
+    )
+
+
+def _digits(values: Sequence[float | None]) -> int | None:
+    """So many decimals that the largest of a row has three digits."""
+    return decimals(max(abs(value or 0.0) for value in values) / 10)
 
 
 def _drawn(found: Mapping[str, Any]) -> Figure:
@@ -62,7 +102,7 @@ def _drawn(found: Mapping[str, Any]) -> Figure:
     left.set_xlim(0, None)
     left.grid(False, axis="y")
     values = np.array([[number(v) for v in row] for row in found["losses"]])
-    best = np.nanmin(values, axis=1, keepdims=True)
+    best = np.nan_to_num(values, nan=np.inf).min(axis=1, keepdims=True)  # nobody may be there
     lightness = best / np.where(values > 0, values, np.nan)
     edges = np.arange(len(groups) + 1) - 0.5
     right.pcolormesh(edges, edges, np.nan_to_num(lightness), cmap=PALE, vmin=0, vmax=1.3)
