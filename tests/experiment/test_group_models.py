@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import tacit
 from tacit import ClusterPriors, Clusters, Privacy
@@ -103,9 +104,12 @@ def test_what_is_not_drawn_is_said_in_one_sentence(columns):
 
 
 def test_a_group_is_there_by_its_published_share():
-    """And not by its members, whom no release counts."""
+    """And not by its members, whom no release counts: here one that nobody joined is told."""
     finished = run(planted(), ClusterPriors(groups=3), rounds=8)
-    told = told_by(finished)
-    there = finished.simulation.board["share"] > 0
-    assert told["share"] == finished.simulation.board["share"][there].tolist()
-    assert len(told["share"]) == len(told["coefficients"]) == 2  # of three that there is room for
+    assert len(told_by(finished)["share"]) == 2  # of three that there is room for
+    board = finished.simulation.tasks.shown
+    board["share"].copy_(torch.tensor([0.4, 0.3, 0.3]))
+    assert told_by(finished)["share"] == pytest.approx([0.4, 0.3, 0.3])
+    result = finished.to_json()
+    assert sorted(result["groups"]["members"])[0] == 0
+    assert "group 3 · 30%" in page(json.loads(json.dumps(result)))

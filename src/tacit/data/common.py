@@ -242,7 +242,7 @@ class RawUnits:
         sides = [] if made is None else [made.shift, made.scale]
         sides += [] if target is None else [target.shift, target.scale]
         alike = made is not None and all(bool((side == side[:1]).all()) for side in sides)
-        alike = alike and not federation.own_columns and federation.units is None
+        alike = alike and not federation.own_columns
         seen = federation.representation is not None  # then columns are not those of a table
         common = alike and not federation.without_unit
         raw = made is not None and made.shift.shape[1] == seen_columns and common and not seen
