@@ -8,8 +8,10 @@ import time
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tacit
+from tacit.local.flat import FlatModel
 from tacit.local.threads import side_by_side
 
 
@@ -37,6 +39,38 @@ def test_what_goes_wrong_is_raised_where_results_are_read():
 
     with pytest.raises(ZeroDivisionError):
         list(side_by_side(work, range(6), 2))
+
+
+class Slow(nn.Module):
+    """Gives other threads the time to put their parameters in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.005)
+        return self.layer(x)
+
+
+def test_threads_do_not_see_each_others_parameters():
+    model, rng = FlatModel(Slow(), "regression"), torch.Generator().manual_seed(0)
+    given = torch.randn(12, 2, model.size, generator=rng)
+    x = torch.randn(2, 5, 3, generator=rng)
+    y, weight = torch.zeros(2, 5), torch.ones(2, 5)
+
+    def work(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        nothing = model.buffers.expand(2, -1)
+        slope = torch.func.vmap(model.gradient)(w, nothing, x, y, weight)[0]
+        return torch.func.vmap(model.predict)(w, nothing, x), slope
+
+    alone, before = list(map(work, given)), [p.clone() for p in model.predicting.parameters()]
+    for ours, beside in zip(alone, side_by_side(work, given, 3), strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(ours, beside, strict=True))
+    for module in (model.predicting, model.training):
+        after = list(module.parameters())
+        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert model.frozen is None
 
 
 def test_how_many_cores_there_are_changes_no_bit_of_a_run(monkeypatch):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,24 @@ class _Slot:
     end: int
 
 
+class _Module:
+    """A module for each thread: parameters are put into it while it is called, and threads that
+    work side by side must not see each other's."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self._untouched = module, copy.deepcopy(module)
+        self._first, self._local = threading.get_ident(), threading.local()
+
+    @property
+    def here(self) -> nn.Module:
+        """That of the thread which asks; the first one has the module itself."""
+        if threading.get_ident() == self._first:
+            return self.module
+        if not hasattr(self._local, "module"):
+            self._local.module = copy.deepcopy(self._untouched)
+        return self._local.module
+
+
 class FlatModel:
     """A module, its starting point, and its training loss, as functions of flat vectors.
 
@@ -63,8 +82,8 @@ class FlatModel:
         """Traced functions of this model, so that several runs with it trace them once."""
         self.words = words_of(module)
         """How many words it knows, where it is linear in bags of them."""
-        self._training = copy.deepcopy(module).train()
-        self._predicting = copy.deepcopy(module).eval()
+        self._train = _Module(copy.deepcopy(module).train())
+        self._eval = _Module(copy.deepcopy(module).eval())
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._parameters, self.start = _flatten(trained)
         self._buffers, self.buffers = _flatten(dict(module.named_buffers()))
@@ -78,7 +97,7 @@ class FlatModel:
     @property
     def frozen(self) -> str | None:
         """A digest of the parameters that are not learned; None where all are."""
-        still = [(n, p) for n, p in self._predicting.named_parameters() if not p.requires_grad]
+        still = [(n, p) for n, p in self.predicting.named_parameters() if not p.requires_grad]
         if not still:
             return None
         digest = hashlib.sha256()
@@ -90,7 +109,12 @@ class FlatModel:
     @property
     def training(self) -> nn.Module:
         """The module as it trains, with the parameters that it came with."""
-        return self._training
+        return self._train.module
+
+    @property
+    def predicting(self) -> nn.Module:
+        """The same as it predicts."""
+        return self._eval.module
 
     def split(self, w: Tensor) -> list[Tensor]:
         """The parameters in a flat vector, in their order and shapes."""
@@ -133,8 +157,8 @@ class FlatModel:
 
     def to(self, device: torch.device | str) -> FlatModel:
         moved = copy.copy(self)
-        moved._training = copy.deepcopy(self._training).to(device)
-        moved._predicting = copy.deepcopy(self._predicting).to(device)
+        moved._train = _Module(copy.deepcopy(self.training).to(device))
+        moved._eval = _Module(copy.deepcopy(self.predicting).to(device))
         moved.traced = {}
         moved.start, moved.buffers = self.start.to(device), self.buffers.to(device)
         return moved
@@ -197,7 +221,7 @@ class FlatModel:
         penalty: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         kept = {key: value.clone() for key, value in _unflatten(self._buffers, buffers).items()}
-        output = self._call(self._training, named, kept, x, weight)
+        output = self._call(self._train.here, named, kept, x, weight)
         loss = weighted_loss(self.kind, output, y, weight)
         if penalty is not None:
             loss = loss + penalty(output)
@@ -206,7 +230,7 @@ class FlatModel:
     def predict(self, w: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
         """Raw outputs (predictions or logits) of one task's rows: [n] or [n, outputs]."""
         named = _unflatten(self._parameters, w)
-        return self._call(self._predicting, named, _unflatten(self._buffers, buffers), x)
+        return self._call(self._eval.here, named, _unflatten(self._buffers, buffers), x)
 
     def _call(
         self,
@@ -223,7 +247,7 @@ class FlatModel:
 
     def module(self, w: Tensor, buffers: Tensor) -> nn.Module:
         """A module of its own with these parameters, for people who want plain PyTorch."""
-        personal = copy.deepcopy(self._predicting).cpu()
+        personal = copy.deepcopy(self.predicting).cpu()
         named = _unflatten(self._parameters, w.cpu()) | _unflatten(self._buffers, buffers.cpu())
         personal.load_state_dict({key: value.clone() for key, value in named.items()}, strict=False)
         return personal
@@ -257,7 +281,7 @@ class FlatModel:
         entered: list[str] = []
         numbers = [0]
         handles = []
-        for name, layer in self._training.named_modules():
+        for name, layer in self.training.named_modules():
             if not any(True for _ in layer.children()):
                 title = f"{name or 'model'} ({type(layer).__name__})"
                 handles.append(layer.register_forward_pre_hook(_remember(entered, title)))
@@ -271,7 +295,7 @@ class FlatModel:
                 _unflatten(self._buffers, buffers.clone()),
             )
             with own_chance(torch.zeros((), dtype=torch.int64, device=x.device)):
-                output = self._call(self._training, named, kept, rows)
+                output = self._call(self.training, named, kept, rows)
                 self._check_shape(output, y, outputs)
                 return self.gradient(w, buffers, rows, y, weight)[0] if trained else output
 
@@ -282,7 +306,7 @@ class FlatModel:
             raise
         except Exception as error:
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
-            where = entered[-1] if entered else type(self._training).__name__
+            where = entered[-1] if entered else type(self.training).__name__
             raise TacitError(
                 f"layer {where} does not run on inputs of shape {tuple(x.shape[1:])} for many "
                 f"tasks at once ({reason}); replace this layer or change the input's shape"
