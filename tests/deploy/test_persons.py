@@ -67,6 +67,7 @@ MADE = {
     "fedprox": tacit.FedProx(local_steps=2, batch=None, lr=0.1),
     "ditto": tacit.Ditto(local_steps=1, batch=None, lr=0.1),
     "pmtl": tacit.PMTL(local_steps=2, batch=None, lr=0.1),
+    "clusters": tacit.Clusters(local_steps=2, batch=None, lr=0.1),
 }
 
 

@@ -58,6 +58,7 @@ METHODS = {
     "ditto": (tacit.Ditto(lr=0.5, local_steps=1, batch=None), "linear"),
     "pmtl": (tacit.PMTL(lr=0.5, local_steps=2, batch=None), "linear"),
     "additive": ("additive", "linear"),
+    "clusters": (tacit.Clusters(lr=0.5, local_steps=2, batch=None), "linear"),
 }
 KINDS = [(name, kind) for name in METHODS for kind in ("binary", "regression")]
 KINDS += [("mixed", "count"), ("mixed", "survival"), ("gradients", "survival")]

@@ -19,6 +19,10 @@ Identical starts never part and random ones collapse, so the first rounds find w
 In stage "first" all groups still have the same model, and tasks join by where their update points;
 in stage "early", too, if the votes told groups apart. With one group there are no such stages, and
 this is PMTL, or private FedAvg without a pull.
+
+Where persons are the unit of privacy, each person is asked what a task is asked otherwise: it joins
+by its own rows, and begins at its group's model, since persons keep nothing. So nobody has to be
+bounded but persons. The task chooses its own group by all of its rows, and tells nobody.
 """
 
 from __future__ import annotations
@@ -65,6 +69,8 @@ LENGTH_SHARE = 0.02
 @dataclass(frozen=True, kw_only=True)
 class Clusters(Grouped, BillboardMethod):
     """Several models on the billboard: a task joins the best for its rows, and trains near it."""
+
+    asks_persons = True
 
     pull: float | None = 1.0
     """Strength of the pull towards the group's model (λ); None: no models of their own, and tasks
