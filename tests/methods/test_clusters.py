@@ -441,7 +441,7 @@ def test_where_persons_are_hidden_each_joins_by_its_own_rows(pull):
             tacit.FedAvg(lr=0.1, local_steps=3, batch=None),
         )
     }
-    ours, one = (run.measured.overall["nmse_pooled"] for run in found.values())
+    ours, one = (float(run.measured.overall["nmse_pooled"] or 0) for run in found.values())
     run = next(iter(found.values()))
     assert int((run.simulation.board["share"] > 0).sum()) == 2
     assert ours < 0.5 * one and "any one person" in str(run.guarantee)
