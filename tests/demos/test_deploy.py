@@ -29,7 +29,7 @@ from tacit.deploy.table import check, own_rows
 from tacit.errors import TacitError
 from tacit.report.silo import page
 
-SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 ASLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 FAILS = (sys.executable, "-c", "print('no such luck'); raise SystemExit(3)")
 
