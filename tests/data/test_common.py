@@ -111,3 +111,18 @@ def test_the_shared_model_never_uses_constants_that_tasks_keep():
         federation, torch.tensor([1e4, 1e4, 1e4, nan]), torch.tensor([5.0, 5.0, 5.0, nan])
     )
     assert in_original_units(without, w)[-1].isnan().all()
+
+
+def test_constants_that_are_given_stay_and_nobody_votes_on_them():
+    x, y, site = table()
+    columns = {f"x{k}": x[:, k] for k in range(3)} | {"y": y, "site": site}
+    options = {"task": "site", "target": "y", "target_scale": (3e4, 20.0)}
+    made = data.from_table(columns, **options)
+    assert made.units is not None and len(made.units) == 3  # columns, and no target
+    assert made.target_scale is not None
+    found = in_own_units(made.without_validation())
+    shared = in_common_units(found, torch.full((3,), 1e4), torch.full((3,), 5.0))
+    for one in (found, shared):
+        assert one.target_scale is not None and set(one.target_scale.scale.tolist()) == {20.0}
+    assert torch.equal(found.test.y, made.test.y) and torch.equal(shared.test.y, made.test.y)
+    assert shared.without_unit == ()

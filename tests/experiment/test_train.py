@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -373,3 +374,24 @@ def test_a_refused_second_run_does_not_disturb_the_first(make_federation, tmp_pa
     with pytest.raises(TacitError, match="already holds a run"):
         quick(federation, out=folder, seed=None, privacy=Privacy(noise=3.0))
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("given", [("age",), ("age", "y"), ("y",), ()])
+def test_public_constants_for_some_columns(given, tmp_path):
+    """Only what has none is voted on, and whatever that is, the run ends with its result."""
+    rng = np.random.default_rng(0)
+    site = np.repeat(np.arange(40), 8)
+    age = rng.normal(50, 10, len(site))
+    rows = {"site": site, "age": age, "y": 100 + age + rng.normal(0, 5, len(site))}
+    schema = tacit.data.from_table(rows, task="site", target="y").schema
+    columns = tuple(
+        replace(one, scale=(50.0, 10.0) if one.name in given else None) for one in schema.columns
+    )
+    schema = replace(schema, columns=columns, target_scale=(150.0, 15.0) if "y" in given else None)
+    federation = tacit.data.from_table(rows, schema=schema)
+    run = train(federation, privacy=Privacy(epsilon=8.0), seed=0, out=tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["guarantee"]["releases"] == (4 if len(given) == 2 else 6)
+    assert run.federation.target_scale is not None
+    assert ("y" in given) == (run.federation.target_scale.scale == 15.0).all().item()
+    assert (result["summary"]["farthest"] is None) == ("age" in given)

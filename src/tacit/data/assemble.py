@@ -92,8 +92,8 @@ def assemble(
         )
 
     own = () if fitted.own is None else tuple(fitted.own[0].tolist())
-    if scaling is not None and target_scale == "task":
-        own += (-1,)
+    tasks_own = scaling if target_scale == "task" else None  # constants that were given stay
+    own += () if tasks_own is None else (-1,)
 
     def of(part: PartRows) -> Rows:
         values = torch.from_numpy(_taken(x, rows[part.rows]))
@@ -123,7 +123,7 @@ def assemble(
         source=about.source,
         preprocessing=fitted.preprocessing,
         schema=schema,
-        units=own_units(fitted, scaling, _spreads(target, train)) if may_choose else None,
+        units=own_units(fitted, tasks_own, _spreads(target, train)) if may_choose else None,
         unscaled=Unscaled(unscaled) if unscaled else None,
         own_columns=own,
     )

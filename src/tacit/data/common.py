@@ -57,7 +57,8 @@ def in_own_units(federation: Federation) -> Federation:
     units, made, train = federation.units, federation.preprocessing, federation.train
     if units is None or made is None:
         return federation
-    columns, target = list(units.columns), federation.target_scale
+    columns = list(units.columns)
+    target = federation.target_scale if len(units) > len(columns) else None
     sides = [train.x[:, columns]]
     sides += [train.y.unsqueeze(1)] if target is not None else []
     seen = torch.cat([side.double().cpu() for side in sides], dim=1).numpy()
@@ -87,7 +88,7 @@ def in_own_units(federation: Federation) -> Federation:
         federation,
         **parts,
         preprocessing=replace(made, shift=shifts, scale=scales, fill=fill),
-        target_scale=target,
+        target_scale=federation.target_scale if target is None else target,
         units=replace(units, centre=centre, spread=wide),
     )
 
@@ -102,6 +103,7 @@ def in_common_units(
     units, made = federation.units, federation.preprocessing
     assert units is not None and made is not None
     device, columns = units.centre.device, list(units.columns)
+    farthest = farthest if columns else math.inf  # only the target had no unit
     centre, spread = centre.double().to(device), spread.double().to(device)
     own, unknown = torch.where(units.spread > 0, units.spread, 1.0), units.spread.isnan()
     # Few rows, or rows that are nearly alike, make wild scales: such a column is left out.
@@ -137,7 +139,7 @@ def in_common_units(
         limits = torch.full((shift.shape[1],), torch.inf, dtype=torch.float64)
         limits[columns] = farthest
     target = federation.target_scale
-    if target is not None and len(units) > count:
+    if target is not None and len(units) > count:  # constants that were given stay
         parts = {
             name: _target_moved(rows, factor[:, count], offset[:, count])
             for name, rows in parts.items()

@@ -105,8 +105,8 @@ def _with_public(
     public = PublicRows(rows, table.source, federation.units is not None, notes)
     made = federation
     if federation.units is not None:
-        spread = np.zeros(0) if scaling is None else scaling.scale.numpy()
-        units = own_units(fitted, scaling, spread)
+        own = scaling if target_scale == "task" else None  # constants that were given stay
+        units = own_units(fitted, own, np.zeros(0) if own is None else own.scale.numpy())
         assert units is not None
         wide = torch.where(units.spread[0] > 0, units.spread[0], torch.nan)
         made = in_common_units(federation, units.centre[0], wide)
