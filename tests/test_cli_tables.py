@@ -155,3 +155,16 @@ def test_rows_without_a_target_are_counted_and_left_out(table, tmp_path):  # noq
     assert "rows without one are left out" in written and "3 rows" not in written
     facts = ["forecast", "--data", str(tmp_path / "gaps.csv"), *given[2:], "--rows", "9"]
     succeed([*facts, "--drop-unlabelled"])
+
+
+def test_a_table_is_what_train_begins_with(table, tmp_path):  # noqa: F811
+    """`tacit train patients.csv` is what people type first."""
+    named = arguments(table, tmp_path / "named", rounds=1)
+    first = ["train", str(table), *named[1:]]
+    del first[first.index("--data") : first.index("--data") + 2]
+    succeed([*first[:-1], str(tmp_path / "first")])
+    succeed(named)
+    found = [json.loads((tmp_path / n / "result.json").read_text()) for n in ("first", "named")]
+    assert found[0]["metrics"]["overall"] == found[1]["metrics"]["overall"]
+    assert "two tables" in fail(["train", str(table), *named[1:]])
+    assert "does not exist" in fail(["train", str(tmp_path / "no.csv"), *named[3:]])

@@ -99,7 +99,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 @with_settings
 def train(
     config: Annotated[
-        Path | None, typer.Argument(help="An experiment as TOML; flags override it.")
+        Path | None, typer.Argument(help="A table, or an experiment as TOML; flags override it.")
     ] = None,
     resume: Annotated[
         Path | None, OPTION(help="Go on with the run in this folder.", rich_help_panel="Run")

@@ -38,6 +38,8 @@ def train_from(
         tables, flags = read(resume / "config.json"), {"run": {"out": str(resume)}}
     else:
         tables = read(config) if config is not None else {}
+        if "from" in flags.get("data", {}) and tables.get("data") == {"from": str(config)}:
+            raise TacitError(f"{config} and --data are two tables: leave one out")
     with contextlib.nullcontext() if resume is None else where_it_began(resume):
         _train(tables, flags, resume=resume is not None, quiet=quiet, as_json=as_json)
 

@@ -37,6 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from tacit import data
 from tacit.checks import annotations_of, check_type, near, none_in_words
 from tacit.data.federation import Federation
+from tacit.data.registry import FILES
 from tacit.data.relation_file import with_relation
 from tacit.errors import TacitError
 from tacit.experiment.plan import Plan, in_files, with_new_names
@@ -174,7 +175,12 @@ class Config(Section):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A TOML file (or the JSON that a run leaves in its folder) as nested tables."""
+    """A TOML file (or the JSON that a run leaves in its folder) as nested tables.
+
+    A file of rows is an experiment that says nothing but where its rows are.
+    """
+    if path.name.lower().endswith(tuple(FILES)):
+        return {"data": {"from": str(path)}}
     if not path.is_file():
         raise TacitError(f"there is no file {path}")
     with reading(path, "correct it"):
