@@ -144,7 +144,8 @@ class Combine:
             unseen[CONSTANT, held] = constants(self.kind, kept, self.outputs)[of]
             said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
             unseen[LINEAR, held] = within(said, range_[of])
-        fitted, (plain, beside) = self.fit(own, tasks, unseen[SHARED], treed, bagged=True)
+        both = treed.unsqueeze(1).expand(-1, 2)
+        fitted, (plain, beside) = self.fit(own, tasks, unseen[SHARED], both, bagged=True)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
         unseen[TREES, inside] = softened(self.kind, plain, soft)
@@ -188,14 +189,21 @@ class Combine:
     def fit(
         self, own: Rows, tasks: Tensor, shared: Tensor, treed: Tensor, *, bagged: bool
     ) -> tuple[Blend, tuple[Tensor, Tensor]]:
-        """All parts on all of these rows, and what bagged trees say of rows they have not seen."""
-        some = treed.nonzero().squeeze(1)
-        few, keys = evaluate.select(own, some), self.keys[tasks[some]]
-        target, x = coded(self.kind, few.y, self.outputs), few.x.flatten(1)
-        beside = torch.cat([x, shared[treed[_ranks(own)]].to(x)], dim=1)
-        plain, more = (grow(seen, target, few.offsets, keys, bagged=bagged) for seen in (x, beside))
-        holder = torch.full((len(tasks),), -1, dtype=torch.int64, device=tasks.device)
-        holder[some] = torch.arange(len(some), device=tasks.device)
+        """All parts on all of these rows, and what bagged trees say of rows they have not seen.
+
+        `treed` [k, 2]: who has trees, and who has some that see what the shared model expects.
+        """
+        grown, holders = [], torch.full_like(treed, -1, dtype=torch.int64)
+        for number in range(2):
+            some = treed[:, number].nonzero().squeeze(1)
+            few, seen = evaluate.select(own, some), own.x.flatten(1)
+            if number:
+                seen = torch.cat([seen, shared.to(seen)], dim=1)
+            seen, target = seen[treed[_ranks(own), number]], coded(self.kind, few.y, self.outputs)
+            keys = self.keys[tasks[some]]
+            grown.append(grow(seen, target, few.offsets, keys, bagged=bagged))
+            holders[some, number] = torch.arange(len(some), device=tasks.device)
+        plain, more = grown
         place = torch.full((self.tasks,), -1, dtype=torch.int64, device=tasks.device)
         place[tasks] = torch.arange(len(tasks), device=tasks.device)
         blend = Blend(
@@ -207,7 +215,7 @@ class Combine:
             self._linear(own),
             plain.forests,
             more.forests,
-            torch.stack([holder, holder], dim=1),
+            holders,
         )
         return blend, (plain.unseen, more.unseen)
 
@@ -386,7 +394,7 @@ def deliver(
         rows = evaluate.select(own, some)
         end = begin + len(rows.y)
         # Trees without weight are not grown again.
-        treed = ended.treed[some] & (weights[some][:, [TREES, ON_SHARED]] > 0).any(dim=1)
+        treed = ended.treed[some].unsqueeze(1) & (weights[some][:, [TREES, ON_SHARED]] > 0)
         made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, bagged=False)
         blends.append(replace(made, weights=weights[some]))
         begin = end
