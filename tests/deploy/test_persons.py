@@ -247,7 +247,7 @@ def test_a_silo_with_more_persons_than_were_agreed_on_stays_away(tmp_path):
         site.table.write_text("\n".join(["age,sex,disease", *lines]), encoding="utf-8")
         return check(site.terms, "north", site.table).problems
 
-    assert not write(1500)  # 900 or so to train on
+    assert not write(1200)  # 960 or so to train on
     (problem,) = write(3000)
     assert "more rows than persons=10 says" in problem and problem.count(". ") == 0
     with pytest.raises(TacitError, match="more rows than persons=10 says"):

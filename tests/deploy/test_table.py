@@ -13,7 +13,11 @@ from tacit.data import from_table
 from tacit.data.federation import PARTS
 from tacit.deploy.agreement import Agreement
 from tacit.deploy.table import check, own_rows
+from tacit.deploy.terms import agreed_of
 from tacit.errors import TacitError
+from tacit.experiment.auto import learned_from
+from tacit.experiment.plan import Plan
+from tacit.methods import METHODS
 
 SILOS = ["north", "south", "west"]
 COLUMNS = """
@@ -85,6 +89,26 @@ def joined(made, first, kind):
     targets = ["y", "z"] if kind == "multilabel" else "y"
     unused = ["extra"] if kind == "multilabel" else ["extra", "z"]
     return from_table(table, task="silo", target=targets, kind=kind, drop=unused, split_seed=5)
+
+
+@pytest.mark.parametrize("name", ["mixed", "additive", "pmtl"])
+def test_who_judges_by_no_rows_learns_from_them_as_in_one_process(tmp_path, name):
+    terms, made = agreed(tmp_path, "binary", "split_seed = 5"), tables("binary")
+    method = METHODS[name]()
+    terms = dataclasses.replace(terms, method=agreed_of(Plan(method=method))["method"])
+    for silo in SILOS:
+        mine = own_rows(terms, silo, save(made[silo], tmp_path / f"{silo}.csv"))
+        together = learned_from(joined(made, silo, "binary"), method)
+        for part in PARTS:
+            here = people(*mine.parts[part], mine.preprocessing)
+            assert here == people(*together.part(part).of(0), together.preprocessing)
+        assert bool(len(mine.parts["validation"][1])) == (name == "pmtl")
+
+
+def people(x, y, units):
+    """Ages and outcomes, as they are in the table."""
+    ages = x[:, 0].double() * units.scale[0, 0] + units.shift[0, 0]
+    return sorted(zip(ages.round().tolist(), y.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -67,7 +67,7 @@ def write_example(
             "# them. Check them, and change what is not common knowledge, before you send this on.",
             "[data]",
             *_target(table, target, targets),
-            "validation = 0.2",
+            "validation = 0.2  # mixed and additive models learn from these rows, too",
             "test = 0.2",
             "split_seed = 0",
             "",

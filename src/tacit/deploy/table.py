@@ -166,8 +166,10 @@ def _parts(terms: Terms, silo: str, rows: int) -> dict[str, PartRows]:
 
 
 def _rule(terms: Terms) -> SplitRule:
+    """The shares that were agreed; a method that judges by no rows learns from those, too."""
     data = terms.data
-    return SplitRule(data["validation"], data["test"], data["split_seed"])
+    validation = data["validation"] if terms.make_method().judges_by_rows else 0.0
+    return SplitRule(validation, data["test"], data["split_seed"])
 
 
 def _preprocessing(train: np.ndarray, data: Mapping[str, Any], common: bool) -> Preprocessing:

@@ -191,7 +191,17 @@ def within(mean: Tensor, ends: Tensor) -> Tensor:
 
 
 def softened(kind: Kind, said: Tensor, constant: Tensor) -> Tensor:
-    """Probabilities as if one more tree had said the constant: no class becomes impossible."""
+    """Probabilities as if one more tree had said the constant: no class becomes impossible.
+
+    What boosted trees add up to can be below zero or above one.
+    """
     if kind in NUMBERS:
         return said.double()
+    odd = (said < 0) | (said > 1)
+    if bool(odd.any()):
+        said = said.clamp(0, 1)
+        if said.shape[1] > 1:
+            said = torch.where(
+                odd.any(dim=1, keepdim=True), said / said.sum(dim=1, keepdim=True), said
+            )
     return (TREES_EACH * said.double() + constant) / (TREES_EACH + 1)

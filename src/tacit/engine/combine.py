@@ -33,10 +33,11 @@ from tacit.engine.blend import (
 from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.local.batches import Batches, all_rows
+from tacit.local.boosted import boost
 from tacit.local.own import SURE, coded, constants, linear_alone, linear_raw, mean_of
 from tacit.local.stack import folds, losses, per_task, weigh
 from tacit.local.threads import threads_for
-from tacit.local.trees import grow
+from tacit.local.trees import Forests, grow
 from tacit.randomness import scramble
 
 LEAN = 0.8
@@ -47,7 +48,7 @@ heavy tails, much noise, some, none. Test rows of four open tables (log hours, H
 verbagg) had been looked at, too. One half is better for some (the demo's twelve answers, log loss
 .509 and not .516) and worse for others. Drawing weights to what the evidence of all rows, or of
 four, says in place of a constant was no better on made-up tables: they follow luck."""
-FEWEST, ROWS_FOR_TREES = 3, 25
+FEWEST, ROWS_FOR_TREES, ROWS_TO_BOOST = 3, 25, 100
 """With fewer rows a task combines only the shared model and its own mean, and judges neither; or
 it combines all but trees.
 
@@ -144,11 +145,12 @@ class Combine:
             unseen[CONSTANT, held] = constants(self.kind, kept, self.outputs)[of]
             said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
             unseen[LINEAR, held] = within(said, range_[of])
-        fitted, (plain, beside) = self.fit(own, tasks, unseen[SHARED], treed, bagged=True)
+        both = treed.unsqueeze(1).expand(-1, 2)
+        fitted, said = self.fit(own, tasks, unseen[SHARED], both, fold)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
-        unseen[TREES, inside] = softened(self.kind, plain, soft)
-        unseen[ON_SHARED, inside] = softened(self.kind, beside, soft)
+        for part, each in zip((TREES, ON_SHARED), said, strict=True):
+            unseen[part, inside] = softened(self.kind, each[inside], soft)
         if self.kind not in NUMBERS:  # what is never weighed is still a probability
             unseen = unseen.clamp(SURE, 1 - SURE)
         return Judged(own, fold, unseen, has, fitted)
@@ -186,16 +188,41 @@ class Combine:
         return Weighed(own, alone, torch.lerp(said[0], said[1], worse[rank]))
 
     def fit(
-        self, own: Rows, tasks: Tensor, shared: Tensor, treed: Tensor, *, bagged: bool
-    ) -> tuple[Blend, tuple[Tensor, Tensor]]:
-        """All parts on all of these rows, and what bagged trees say of rows they have not seen."""
-        some = treed.nonzero().squeeze(1)
-        few, keys = evaluate.select(own, some), self.keys[tasks[some]]
-        target, x = coded(self.kind, few.y, self.outputs), few.x.flatten(1)
-        beside = torch.cat([x, shared[treed[_ranks(own)]].to(x)], dim=1)
-        plain, more = (grow(seen, target, few.offsets, keys, bagged=bagged) for seen in (x, beside))
-        holder = torch.full((len(tasks),), -1, dtype=torch.int64, device=tasks.device)
-        holder[some] = torch.arange(len(some), device=tasks.device)
+        self,
+        own: Rows,
+        tasks: Tensor,
+        shared: Tensor,
+        treed: Tensor,
+        fold: Tensor | None = None,
+    ) -> tuple[Blend, list[Tensor]]:
+        """All parts on all of these rows; with `fold` also what trees say of each row that have not
+        seen it, zero for tasks without any.
+
+        `treed` [k, 2]: who has trees, and who has some that see what the shared model expects.
+        """
+        x, target = own.x.flatten(1), coded(self.kind, own.y, self.outputs)
+        forests, said, holders = [], [], torch.full_like(treed, -1, dtype=torch.int64)
+        for number, seen in enumerate((x, torch.cat([x, shared.to(x)], dim=1))):
+            made, first, each = [], 0, torch.zeros_like(target)
+            many = own.counts >= ROWS_TO_BOOST
+            for here, boosted in (
+                (treed[:, number] & ~many, False),
+                (treed[:, number] & many, True),
+            ):
+                some, inside = here.nonzero().squeeze(1), here[_ranks(own)]
+                rows = seen[inside], target[inside], evaluate.select(own, some).offsets
+                keys, known = self.keys[tasks[some]], None if fold is None else fold[inside]
+                if boosted:
+                    grown = boost(*rows, keys, fold=known)
+                else:
+                    grown = grow(*rows, keys, bagged=fold is not None)
+                if fold is not None:
+                    each[inside] = grown.unseen.to(each)
+                holders[some, number] = torch.arange(first, first + len(some)).to(holders)
+                made.append(grown.forests)
+                first += len(some)
+            forests.append(Forests.joined(made))
+            said.append(each)
         place = torch.full((self.tasks,), -1, dtype=torch.int64, device=tasks.device)
         place[tasks] = torch.arange(len(tasks), device=tasks.device)
         blend = Blend(
@@ -205,11 +232,11 @@ class Combine:
             reach_of(self.kind, own),
             constants(self.kind, own, self.outputs),
             self._linear(own),
-            plain.forests,
-            more.forests,
-            torch.stack([holder, holder], dim=1),
+            forests[0],
+            forests[1],
+            holders,
         )
-        return blend, (plain.unseen, more.unseen)
+        return blend, said
 
     def _linear(self, rows: Rows) -> Tensor:
         """Every task's exact linear model [k, outputs, d + 1]."""
@@ -386,8 +413,8 @@ def deliver(
         rows = evaluate.select(own, some)
         end = begin + len(rows.y)
         # Trees without weight are not grown again.
-        treed = ended.treed[some] & (weights[some][:, [TREES, ON_SHARED]] > 0).any(dim=1)
-        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, bagged=False)
+        treed = ended.treed[some].unsqueeze(1) & (weights[some][:, [TREES, ON_SHARED]] > 0)
+        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed)
         blends.append(replace(made, weights=weights[some]))
         begin = end
     return Delivered(Blend.joined(blends).trimmed(), scored)

@@ -37,7 +37,6 @@ from tacit.methods import (
     Mixed,
     RelatedPMTL,
     SharedPrior,
-    SharedShapes,
     TrainedMethod,
 )
 from tacit.methods.linear import shape_of
@@ -75,9 +74,9 @@ class Intended:
 def choose(federation: Federation, plan: Plan) -> Intended:
     """The method (an instance, a name, or "auto") with the rounds and the cohort it will have.
 
-    A mixed or an additive model needs no rows to judge by: unless the method's models are to be
-    kept as they are, all rows but the test rows are learned from. A method that has a model of its
-    own trains that one, if none but the default was named.
+    All rows but the test rows are learned from where the method needs none to judge by, unless its
+    models are to be kept as they are. A method that has a model of its own trains that one, if none
+    but the default was named.
     """
     named, rounds, cohort = plan.method != AUTO, plan.rounds, plan.cohort
     picked, why = (method_of(plan.method), "") if named else _auto(federation, plan.model)
@@ -91,12 +90,22 @@ def choose(federation: Federation, plan: Plan) -> Intended:
     if cohort is None:
         crowd = len(federation) if plan.privacy is None else plan.privacy.crowd(len(federation))
         cohort = min(1.0, TOGETHER / max(crowd, 1)) if steady else 1.0
-    if isinstance(made, Mixed | SharedShapes) and plan.personalise != "none":
-        federation = in_own_units(federation.without_validation())
+    if plan.personalise != "none":
+        federation = learned_from(federation, made)
     if plan.model in (Method.usual_model, MODELS[Method.usual_model]):
         plan = plan.but(model=made.usual_model)
     plan = plan.but(method=made, rounds=rounds, cohort=cohort)
     return Intended(plan, federation, picked, made, rounds, cohort, why)
+
+
+def learned_from(federation: Federation, method: Method) -> Federation:
+    """The same, with all but the test rows to learn from where the method needs none to judge by.
+
+    A silo splits its table so in the first place.
+    """
+    if method.judges_by_rows:
+        return federation
+    return in_own_units(federation.without_validation())
 
 
 def mixes(kind: Kind, columns: int, outputs: int) -> bool:

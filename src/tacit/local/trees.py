@@ -102,8 +102,8 @@ class Forests:
     def __call__(self, x: Tensor, task: Tensor) -> Tensor:
         """The mean over each task's trees: [rows, outputs]; `task` is the place of each row's."""
         step = max(1, PAIRS_AT_ONCE // max(self.trees, 1))
-        spans = zip(x.split(step), task.split(step), strict=True)
-        parts = [self.each(some, of).mean(dim=1) for some, of in spans]
+        chunks = zip(x.split(step), task.split(step), strict=True)
+        parts = [self.each(some, of).mean(dim=1) for some, of in chunks]
         return torch.cat(parts) if parts else self.value[:0]
 
     def to(self, device: torch.device | str) -> Forests:
@@ -193,19 +193,19 @@ def grow(
         i, j, a, b = span
         return _grow(x[a:b], y[a:b], offsets[i : j + 1] - a, keys[i:j], trees, bagged)
 
-    grown = list(side_by_side(work, _spans(offsets, trees), torch.get_num_threads()))
+    grown = list(side_by_side(work, spans(offsets, trees), torch.get_num_threads()))
     if not grown:
-        return Grown(_no_forests(trees, y.shape[1]), y[:0].to(device))
+        return Grown(no_forests(trees, y.shape[1]), y[:0].to(device))
     forests = Forests.joined([one.forests for one in grown])
     return Grown(forests.to(device), torch.cat([one.unseen for one in grown]).to(device))
 
 
-def _no_forests(trees: int, outputs: int) -> Forests:
+def no_forests(trees: int, outputs: int) -> Forests:
     none = torch.zeros(0, dtype=torch.int64)
     return Forests(trees, none, none, torch.zeros(0), none, torch.zeros(0, outputs))
 
 
-def _spans(offsets: Tensor, trees: int) -> Iterator[tuple[int, int, int, int]]:
+def spans(offsets: Tensor, trees: int) -> Iterator[tuple[int, int, int, int]]:
     """Tasks that are grown together, and their rows."""
     starts, most = offsets.tolist(), max(1, PAIRS_AT_ONCE // trees)
     first = 0
@@ -222,7 +222,7 @@ def _grow(x: Tensor, y: Tensor, offsets: Tensor, keys: Tensor, trees: int, bagge
     inside = torch.ones(rows, trees, dtype=torch.bool)
     if bagged:
         within = torch.arange(rows) - offsets[task]
-        inside = _uniform(scramble(keys[task].unsqueeze(1), within.unsqueeze(1), number)) < IN_BAG
+        inside = uniform(scramble(keys[task].unsqueeze(1), within.unsqueeze(1), number)) < IN_BAG
     # Pairs of a row and a tree, sorted by tree.
     row, tree = (side.numpy() for side in inside.nonzero(as_tuple=True))
     tree = task.numpy()[row] * trees + tree
@@ -336,7 +336,7 @@ def _choose(
         column = (first + number * stride) % columns
         seen = x[pairs.row, column[pairs.node]]
         low, high = (side.reduceat(seen, starts) for side in (np.minimum, np.maximum))
-        chance = _uniform(scramble(keys, number)).numpy().astype(x.dtype)
+        chance = uniform(scramble(keys, number)).numpy().astype(x.dtype)
         cut = low + chance * (high - low)
         cut = np.where(cut < high, cut, low)  # rounding must not leave a side empty
         left = (seen <= cut[pairs.node]).astype(np.float64)
@@ -370,9 +370,9 @@ def _in_order(levels: list[_Level], trees: int) -> Forests:
 
 
 def _drawn(keys: Tensor, use: int, below: int) -> np.ndarray:
-    return (_uniform(scramble(keys, use)) * below).long().numpy()
+    return (uniform(scramble(keys, use)) * below).long().numpy()
 
 
-def _uniform(words: Tensor) -> Tensor:
+def uniform(words: Tensor) -> Tensor:
     """Numbers in [0, 1) from hashed words."""
     return ((words >> 11) & ((1 << 53) - 1)).double() / 2.0**53

@@ -100,6 +100,7 @@ class SharedShapes(LinearMethod):
     usual_model = "additive"
     kinds = ("regression", "binary")
     asks_persons = True
+    judges_by_rows = False
 
     units: Units = "common"
     """Places mean the same everywhere only in common units; "none" where votes would drown."""

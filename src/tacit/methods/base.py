@@ -80,6 +80,8 @@ class Method(ABC):
     whoever writes another one: see `plain_step`."""
     begins_at_start: ClassVar[bool] = True
     """Whether it makes use of where the model begins."""
+    judges_by_rows: ClassVar[bool] = True
+    """Whether tasks keep validation rows to judge by; else they learn from those, too."""
     usual_model: ClassVar[str] = "linear"
     """The name of the model that is trained if nobody says."""
     known_as: ClassVar[str] = ""

@@ -125,6 +125,7 @@ class Mixed(LinearMethod):
 
     kinds = (*LinearMethod.kinds, "multiclass")
     asks_persons = True
+    judges_by_rows: ClassVar[bool] = False
     summed_up: ClassVar[bool] = True
     """Whether releases tell how surely everything is known: then there is a summary."""
 
