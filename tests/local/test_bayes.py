@@ -257,3 +257,29 @@ def test_every_candidate_is_solved_as_if_rows_were_its_own(kind, n, d):
         other, as_likely = posterior(kind, (x, y, counts), mean, root, one)
         torch.testing.assert_close(weights, other[0], atol=1e-8, rtol=1e-7)
         torch.testing.assert_close(likely, as_likely[0], atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 20), (8, 30)])
+@pytest.mark.parametrize("apart", [0.3, 5.0])
+def test_many_classes_are_solved_by_gradients_as_they_are_whole(n, d, apart, monkeypatch):
+    """With columns of very different size, some classes that hardly ever come, and a prior of its
+    own shape: the metric of each class alone must be near enough."""
+    x = rows(n, d, "regression", seed=4)[0] * torch.logspace(0, -2, d).double()
+    generator = torch.Generator().manual_seed(1)
+    pull = torch.randn(d, 7, generator=generator).double() * apart
+    y = (x @ pull + torch.randn(n, 7, generator=generator)).argmax(dim=1).double()
+    root = torch.randn(d, d, generator=generator).double() * torch.logspace(-2, 0, d).double()
+    given, mean = (x, y, torch.ones(n).double()), torch.linspace(-1, 1, 7 * d).double()
+    found = {}
+    for name, most in (("whole", 10**6), ("by gradients", 0)):
+        monkeypatch.setattr("tacit.local.bayes.SOLVED_WHOLE", most)
+        each = torch.stack([root, 3 * root])
+        found[name] = [
+            *posterior("multiclass", given, mean, None, STRENGTHS),
+            *posterior("multiclass", given, mean, root, STRENGTHS),
+            *solve_each("multiclass", given, mean, each),
+        ]
+    for whole, ours in zip(*found.values(), strict=True):
+        assert torch.allclose(whole, ours, rtol=1e-3, atol=1e-3)
+    again = posterior("multiclass", given, mean, None, STRENGTHS, judged=False)
+    assert torch.equal(again[0], found["by gradients"][0]) and not bool(again[1].any())

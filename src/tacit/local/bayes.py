@@ -25,6 +25,9 @@ from tacit.families import FAMILIES, Family
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
+SOLVED_WHOLE, GRADIENTS = 100, 8
+"""Up to so many coefficients of several classes a Newton step is solved as one system; beyond, by
+so many conjugate gradients."""
 KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
@@ -83,10 +86,13 @@ def posterior(
     mean: Tensor,
     root: Tensor | None,
     strengths: Tensor,
+    *,
+    judged: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Most likely weights [s, d] and logarithm of the evidence [s], for each of the strengths.
 
-    `root` is R [d, d]; None stands for the identity.
+    `root` is R [d, d]; None stands for the identity. Unless `judged`, what evidence costs is spared
+    and it is zero: of many classes it costs more than the weights.
     """
     x, y, counts = rows
     x = x * (counts > 0).unsqueeze(1)
@@ -97,7 +103,8 @@ def posterior(
     if kind == "regression":
         u, evidence = _squared(z, x @ mean, y * counts, counts, ratio)
         return mean + (u if root is None else u @ root.T), evidence
-    u, evidence = _by_newton(FAMILIES[kind], z, None, *_coded(kind, rows, mean), counts, ratio)
+    coded = _coded(kind, rows, mean)
+    u, evidence = _by_newton(FAMILIES[kind], z, None, *coded, counts, ratio, judged=judged)
     return mean + (u if root is None else u @ root.T).flatten(1), evidence
 
 
@@ -212,6 +219,8 @@ def _by_newton(
     y: Tensor,
     counts: Tensor,
     ratio: Tensor,
+    *,
+    judged: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Weights [s, outputs, k] around scores [n, outputs], and the evidence by Laplace.
 
@@ -225,7 +234,6 @@ def _by_newton(
     outputs, d = offset.shape[1], x.shape[1]
     shape = outputs, d if root is None else root.shape[2]
     size = outputs * shape[1]
-    eye = torch.eye(size, dtype=x.dtype, device=x.device)
     few = outputs == 1 and x.numel() * d <= MOST_PAIRS
     pairs = (x.unsqueeze(2) * x.unsqueeze(1)).flatten(1) if few else None
 
@@ -243,7 +251,7 @@ def _by_newton(
         return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
     def curvature(scores: Tensor) -> Tensor:
-        prior = eye / ratio[:, None, None]
+        prior = torch.eye(size, dtype=x.dtype, device=x.device) / ratio[:, None, None]
         if outputs == 1:
             weight = family.weight(scores)[..., 0, 0] * counts
             if pairs is not None:
@@ -262,18 +270,64 @@ def _by_newton(
             found = torch.einsum("soipj,sia,sjb->soapb", found, root, root)
         return prior + found.flatten(-2).flatten(-3, -2)
 
+    def by_gradients(scores: Tensor, slope: Tensor) -> Tensor:
+        """A Newton step of several classes by conjugate gradients, in the metric of each class.
+
+        The curvature is between one and two times its blocks: of a row it is the Laplacian of a
+        graph of the classes, and they are its degrees. So few gradients do, at a cost of `outputs`
+        systems in the place of one that takes outputs³ times as long.
+        """
+        mean = family.mean(scores)
+        weight = (mean * (1 - mean) * counts.unsqueeze(1)).mT.unsqueeze(-1)
+        seen = x.float()  # a metric may be rough
+        blocks = (seen.T @ (weight.float() * seen)).to(x)
+        if root is not None:
+            blocks = root.mT.unsqueeze(1) @ blocks @ root.unsqueeze(1)
+        prior = torch.eye(shape[1], dtype=x.dtype, device=x.device) / ratio[:, None, None, None]
+        factor = torch.linalg.cholesky_ex(blocks + prior)[0]
+
+        def curved(step: Tensor) -> Tensor:
+            along = (outside(step) @ x.T).mT
+            moved = mean * (along - (mean * along).sum(-1, keepdim=True)) * counts.unsqueeze(1)
+            return inside(moved.mT @ x) + step / ratio[:, None]
+
+        def near(left: Tensor) -> Tensor:
+            """What moves all classes alike changes nothing but the prior: that is zero."""
+            each = torch.cholesky_solve(left.unflatten(-1, shape).unsqueeze(-1), factor)
+            return (each - each.mean(dim=1, keepdim=True)).flatten(1)
+
+        step, left = torch.zeros_like(slope), slope
+        towards = near(left)
+        ahead, size_left = towards, (left * towards).sum(-1, keepdim=True)
+        for _ in range(GRADIENTS):
+            bent = curved(ahead)
+            along = (ahead * bent).sum(-1, keepdim=True)
+            length = torch.where(along > 0, size_left / along, 0.0)
+            step, left = step + length * ahead, left - length * bent
+            towards = near(left)
+            after = (left * towards).sum(-1, keepdim=True)
+            ahead = towards + torch.where(size_left > 0, after / size_left, 0.0) * ahead
+            size_left = after
+        return step
+
     u, scores = x.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
+    whole = outputs == 1 or size <= SOLVED_WHOLE
     for _ in range(NEWTON_STEPS):
         errors = counts.unsqueeze(1) * (family.mean(scores) - y)
         slope = inside(errors.mT @ x) + u / ratio[:, None]
-        step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
+        if whole:
+            step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
+        else:
+            step = by_gradients(scores, slope)
         along = (outside(step) @ x.T).mT  # scores are linear in the length
         lengths = step_lengths(along)
         tried = u - lengths[..., None] * step, scores - lengths[..., None, None] * along
         taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
         u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
-    factor = torch.linalg.cholesky_ex(curvature(scores))[0]
-    evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
+    evidence = torch.zeros_like(ratio)
+    if judged:
+        factor = torch.linalg.cholesky_ex(curvature(scores))[0]
+        evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
     u = u.unflatten(-1, shape)
     return u if back is None else u @ back.mT, evidence
 

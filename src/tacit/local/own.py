@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.func import vmap
-from torch.nn.functional import logsigmoid
 
 from tacit.data.federation import Kind, Rows
 from tacit.families import HALF, expected_count
 from tacit.local.batches import Batches
-from tacit.local.bayes import average, design, grid, posterior
+from tacit.local.bayes import design, grid, posterior
 from tacit.local.stack import per_task
 
-MOST_TOGETHER = 100
-"""Coefficients of all classes that are found together."""
 SURE = 1e-6
 """No probability is nearer to zero or one."""
-STRENGTHS = {True: (3.0, 4.0, 9), False: (0.0, 2.0, 5)}
+STRENGTHS = {True: (3.0, 4.0, 9), False: (1.0, 3.0, 5)}
 """Where a linear model looks for its strength (see `local.bayes`): the middle, how far, how many
-points. Numbers (true) can be predicted almost without error, so their range is wide."""
+points. Numbers (true) can be predicted almost without error, so their range is wider."""
 
 
 def half_cauchy(strengths: Tensor) -> Tensor:
@@ -84,11 +80,12 @@ def constants(kind: Kind, rows: Rows, outputs: int) -> Tensor:
     return (sums + 1 / max(outputs, 2)) / (counts + 1)
 
 
-def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
-    """One task's exact linear model [outputs, d + 1], averaged over strengths by their evidence.
+def linear_each(
+    kind: Kind, batches: Batches, outputs: int, *, judged: bool
+) -> tuple[Tensor, Tensor]:
+    """One task's exact linear models [s, outputs, d + 1], one for each strength, and how far each
+    is believed [s]: by its evidence if `judged`, else only as far as before any row is seen.
 
-    Where classes and columns are many, each class is told from the rest: all at once would be one
-    system of outputs · d.
     Columns are scaled inside the task, and numbers are centred: so nothing is drawn to zero that is
     zero by nobody's choice.
     """
@@ -107,29 +104,18 @@ def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
         reach = torch.sqrt(((y - level) ** 2 * counts).sum() / many).clamp(min=1e-30)
     rows = (x - middle) / scale * counts.unsqueeze(1), (y - level) / reach * counts, counts
     centre, far, points = STRENGTHS[kind == "regression"]
-    strengths = grid(centre, far / 2, points).to(x)
-    believed, zero = half_cauchy(strengths), x.new_zeros(width)
+    strengths, zero = grid(centre, far / 2, points).to(x), x.new_zeros(outputs * width)
+    found, evidence = posterior(kind, rows, zero, None, strengths, judged=judged)
+    w = reach * found.unflatten(1, (outputs, width)) / scale
+    bias = w[..., -1] - w @ torch.where(last, 0.0, middle) + level
+    return torch.cat([w[..., :-1], bias.unsqueeze(-1)], dim=-1), evidence + half_cauchy(strengths)
 
-    def likely(kind: Kind, y: Tensor, classes: int) -> Tensor:
-        told = posterior(kind, (rows[0], y, counts), zero.repeat(classes), None, strengths)
-        return average(told[0], told[1] + believed)
 
-    if kind == "multiclass" and outputs * width > MOST_TOGETHER:
-
-        def against_the_rest(label: Tensor) -> Tensor:
-            return likely("binary", (rows[1] == label).to(x.dtype) * counts, 1)
-
-        found = vmap(against_the_rest)(torch.arange(outputs, device=x.device))
-    else:
-        found = likely(kind, rows[1], outputs).reshape(outputs, width)
-    w = reach * found / scale
-    inner = torch.where(last, 0.0, middle)
-    bias = w[:, -1] - w @ inner + level
-    return torch.cat([w[:, :-1], bias.unsqueeze(1)], dim=1)
+def averaged(each: Tensor, belief: Tensor) -> Tensor:
+    """The mean [.., outputs, d + 1] of linear models [.., s, outputs, d + 1], as believed."""
+    return torch.einsum("...s,...sod->...od", torch.softmax(belief, dim=-1), each)
 
 
 def linear_raw(w: Tensor, x: Tensor) -> Tensor:
     """Raw outputs [rows, outputs] of each row's own linear model [rows, outputs, d + 1]."""
-    out = torch.einsum("noi,ni->no", w[..., :-1], x.flatten(1).to(w)) + w[..., -1]
-    classes, width = w.shape[-2:]
-    return logsigmoid(out) if classes > 1 and classes * width > MOST_TOGETHER else out
+    return torch.einsum("noi,ni->no", w[..., :-1], x.flatten(1).to(w)) + w[..., -1]

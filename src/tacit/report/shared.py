@@ -32,8 +32,8 @@ ENDS = (
 )
 LACKING = (
     "No common unit was found for {}: the votes for it drowned in noise. Coefficients would mean "
-    "something different in each task, so none is given. Public constants for these columns need no "
-    "votes: type them into a schema (tacit data --write-schema)."
+    "something different in each task, so none is given. Public constants for these columns, typed "
+    "into a schema (tacit data --write-schema), need no votes."
 )
 UNKNOWN = (
     "Where a dash stands, noise hides the coefficient: its standard error is infinite. What "
