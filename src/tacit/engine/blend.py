@@ -197,11 +197,8 @@ def softened(kind: Kind, said: Tensor, constant: Tensor) -> Tensor:
     """
     if kind in NUMBERS:
         return said.double()
-    odd = (said < 0) | (said > 1)
-    if bool(odd.any()):
-        said = said.clamp(0, 1)
-        if said.shape[1] > 1:
-            said = torch.where(
-                odd.any(dim=1, keepdim=True), said / said.sum(dim=1, keepdim=True), said
-            )
+    odd = ((said < 0) | (said > 1)).any(dim=1, keepdim=True)
+    said = said.clamp(0, 1)
+    if said.shape[1] > 1:
+        said = torch.where(odd, said / said.sum(dim=1, keepdim=True), said)
     return (TREES_EACH * said.double() + constant) / (TREES_EACH + 1)

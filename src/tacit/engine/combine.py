@@ -146,7 +146,8 @@ class Combine:
             said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
             unseen[LINEAR, held] = within(said, range_[of])
         both = treed.unsqueeze(1).expand(-1, 2)
-        fitted, said = self.fit(own, tasks, unseen[SHARED], both, fold)
+        boosted = own.counts >= ROWS_TO_BOOST
+        fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, fold)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
         for part, each in zip((TREES, ON_SHARED), said, strict=True):
@@ -193,26 +194,25 @@ class Combine:
         tasks: Tensor,
         shared: Tensor,
         treed: Tensor,
+        boosted: Tensor,
         fold: Tensor | None = None,
     ) -> tuple[Blend, list[Tensor]]:
         """All parts on all of these rows; with `fold` also what trees say of each row that have not
         seen it, zero for tasks without any.
 
         `treed` [k, 2]: who has trees, and who has some that see what the shared model expects.
+        `boosted` [k]: whose trees are boosted.
         """
         x, target = own.x.flatten(1), coded(self.kind, own.y, self.outputs)
         forests, said, holders = [], [], torch.full_like(treed, -1, dtype=torch.int64)
         for number, seen in enumerate((x, torch.cat([x, shared.to(x)], dim=1))):
             made, first, each = [], 0, torch.zeros_like(target)
-            many = own.counts >= ROWS_TO_BOOST
-            for here, boosted in (
-                (treed[:, number] & ~many, False),
-                (treed[:, number] & many, True),
-            ):
+            for follow in (False, True):
+                here = treed[:, number] & (boosted == follow)
                 some, inside = here.nonzero().squeeze(1), here[_ranks(own)]
                 rows = seen[inside], target[inside], evaluate.select(own, some).offsets
                 keys, known = self.keys[tasks[some]], None if fold is None else fold[inside]
-                if boosted:
+                if follow:
                     grown = boost(*rows, keys, fold=known)
                 else:
                     grown = grow(*rows, keys, bagged=fold is not None)
@@ -245,7 +245,7 @@ class Combine:
         def one(batches: Batches) -> Tensor:
             return linear_alone(self.kind, batches, self.outputs)
 
-        for chunk in self.trained.chunks(filled, rows, None):
+        for chunk in self.trained.chunks(filled, rows, None, everyone=True):
             with threads_for(self.trained.in_flight(chunk), len(chunk.filled)):
                 w = vmap(one)(all_rows(rows, chunk.filled, chunk.width))
             if found is None:
@@ -414,7 +414,8 @@ def deliver(
         end = begin + len(rows.y)
         # Trees without weight are not grown again.
         treed = ended.treed[some].unsqueeze(1) & (weights[some][:, [TREES, ON_SHARED]] > 0)
-        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed)
+        boosted = ended.rows.counts[some] >= ROWS_TO_BOOST
+        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, boosted)
         blends.append(replace(made, weights=weights[some]))
         begin = end
     return Delivered(Blend.joined(blends).trimmed(), scored)
