@@ -329,4 +329,4 @@ def test_units_that_drowned_are_of_columns_and_not_of_classes():
     x, task = 1000 * random.normal(size=(120, 2)), np.repeat(np.arange(4), 30)
     found = tacit.data.from_arrays(x, random.integers(0, 3, 120), task, kind="multiclass")
     run = tacit.train(found, "mixed", privacy=tacit.Privacy(epsilon=1), seed=0, baselines=False)
-    assert run.summary().without_unit == ("column 0", "column 1")
+    assert run.summary().without_unit == ("x0", "x1")
