@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch.func import vmap
 
 from tacit.families import FAMILIES
+from tacit.local import bayes
 from tacit.local.batches import Batches
 from tacit.local.bayes import (
     average,
@@ -257,3 +258,20 @@ def test_every_candidate_is_solved_as_if_rows_were_its_own(kind, n, d):
         other, as_likely = posterior(kind, (x, y, counts), mean, root, one)
         torch.testing.assert_close(weights, other[0], atol=1e-8, rtol=1e-7)
         torch.testing.assert_close(likely, as_likely[0], atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["binary", "count"])
+def test_wide_models_under_several_priors_end_where_newton_ends(kind, monkeypatch):
+    """They share a curvature on the way, and no figure changes."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(160, 110, generator=random).double()
+    w = 0.2 * torch.randn(110, generator=random).double()
+    score = (x @ w).clamp(max=2)
+    y = (score > 0).double() if kind != "count" else score.exp().round()
+    rows, mean = (x, y, torch.ones(160).double()), torch.zeros(110).double()
+    roots = torch.stack([scale * torch.eye(110).double() for scale in (0.05, 0.2, 0.6)])
+    found = [solve_each(kind, rows, mean, roots)]
+    monkeypatch.setattr(bayes, "WIDE", 1000)
+    found.append(solve_each(kind, rows, mean, roots))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)

@@ -25,6 +25,9 @@ from tacit.families import FAMILIES, Family
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
+WIDE, CHORDS = 100, 40
+"""With more columns than this, and one score for a row, several priors share the curvature around the solution of one of
+them, which is most of the work, and take so many cheaper steps with it."""
 KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
@@ -97,7 +100,7 @@ def posterior(
     if kind == "regression":
         u, evidence = _squared(z, x @ mean, y * counts, counts, ratio)
         return mean + (u if root is None else u @ root.T), evidence
-    u, evidence = _by_newton(FAMILIES[kind], z, None, *_coded(kind, rows, mean), counts, ratio)
+    u, evidence = _under_each(FAMILIES[kind], z, None, *_coded(kind, rows, mean), counts, ratio)
     return mean + (u if root is None else u @ root.T).flatten(1), evidence
 
 
@@ -131,9 +134,10 @@ def solve_each(
         roots = torch.linalg.qr(roots.mT, mode="r")[1].mT
     outputs, x, found = len(mean) // x.shape[1], x * (counts > 0).unsqueeze(1), []
     scores, y = _coded(kind, rows, mean)
-    for some in roots.split(max(1, AT_ONCE // (outputs**2 * x.numel()))):
+    at_once = AT_ONCE // (outputs**2 * x.numel()) if _is_narrow(x, outputs) else len(roots)
+    for some in roots.split(max(1, at_once)):
         ratio = torch.ones(len(some)).to(x)
-        u, evidence = _by_newton(FAMILIES[kind], x, some, scores, y, counts, ratio)
+        u, evidence = _under_each(FAMILIES[kind], x, some, scores, y, counts, ratio)
         found.append((mean + (u @ some.mT).flatten(1), evidence))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
     return weights, evidence
@@ -204,7 +208,11 @@ def evidence_of(
     return evidence
 
 
-def _by_newton(
+def _is_narrow(x: Tensor, outputs: int) -> bool:
+    return outputs > 1 or min(x.shape[-2:]) <= WIDE
+
+
+def _under_each(
     family: Family,
     x: Tensor,
     root: Tensor | None,
@@ -213,16 +221,39 @@ def _by_newton(
     counts: Tensor,
     ratio: Tensor,
 ) -> tuple[Tensor, Tensor]:
+    """`_by_newton` for several priors; those of a wide model share a curvature."""
+    if _is_narrow(x, offset.shape[1]) or len(ratio) == 1:
+        return _by_newton(family, x, root, offset, y, counts, ratio)
+    one = slice(len(ratio) // 2, len(ratio) // 2 + 1)
+    single = None if root is None else root[one]
+    u, _ = _by_newton(family, x, single, offset, y, counts, ratio[one])
+    w = (u if single is None else u @ single.mT)[0]
+    about = (offset + x @ w.mT).unsqueeze(0)
+    return _by_newton(family, x, root, offset, y, counts, ratio, about)
+
+
+def _by_newton(
+    family: Family,
+    x: Tensor,
+    root: Tensor | None,
+    offset: Tensor,
+    y: Tensor,
+    counts: Tensor,
+    ratio: Tensor,
+    about: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Weights [s, outputs, k] around scores [n, outputs], and the evidence by Laplace.
 
     They are of z = x·root; the root is [s, d, k], or None for the identity. Rows are summed as x,
-    which is the same for all: z of each would leave the cache.
+    which is the same for all: z of each would leave the cache. With `about` [1, n, outputs] all
+    steps have the curvature at these scores: more of them are taken, and only the evidence needs
+    the curvature at each solution.
     """
     back, z = None, x if root is None else x @ root
     if z.shape[-2] < z.shape[-1]:  # the solution lies in the span of the rows
         back, triangle = torch.linalg.qr(z.mT)
         x, root = (triangle.mT, None) if root is None else (torch.eye(len(x)).to(x), triangle.mT)
-    outputs, d = offset.shape[1], x.shape[1]
+    outputs, d, whole = offset.shape[1], x.shape[1], root
     shape = outputs, d if root is None else root.shape[2]
     size = outputs * shape[1]
     eye = torch.eye(size, dtype=x.dtype, device=x.device)
@@ -242,8 +273,9 @@ def _by_newton(
         """[…, s]: minus the logarithm of likelihood times prior."""
         return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
-    def curvature(scores: Tensor) -> Tensor:
-        prior = eye / ratio[:, None, None]
+    def curvature(scores: Tensor, some: slice = slice(None)) -> Tensor:
+        """Under some of the priors."""
+        prior, root = eye / ratio[some, None, None], None if whole is None else whole[some]
         if outputs == 1:
             weight = family.weight(scores)[..., 0, 0] * counts
             if pairs is not None:
@@ -263,17 +295,24 @@ def _by_newton(
         return prior + found.flatten(-2).flatten(-3, -2)
 
     u, scores = x.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
-    for _ in range(NEWTON_STEPS):
+    shared = None if about is None else torch.linalg.cholesky_ex(curvature(about))[0]
+    for _ in range(NEWTON_STEPS if about is None else CHORDS):
         errors = counts.unsqueeze(1) * (family.mean(scores) - y)
         slope = inside(errors.mT @ x) + u / ratio[:, None]
-        step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
+        if shared is None:
+            step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
+        else:
+            step = torch.cholesky_solve(slope[..., None], shared)[..., 0]
         along = (outside(step) @ x.T).mT  # scores are linear in the length
         lengths = step_lengths(along)
         tried = u - lengths[..., None] * step, scores - lengths[..., None, None] * along
         taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
         u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
-    factor = torch.linalg.cholesky_ex(curvature(scores))[0]
-    evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
+    # Of wide models one after another: together they would not fit near the cache.
+    ones = [slice(None)] if shared is None else [slice(k, k + 1) for k in range(len(ratio))]
+    each = [torch.linalg.cholesky_ex(curvature(scores[some], some))[0] for some in ones]
+    logdet = torch.cat([logdet_of(factor) for factor in each])
+    evidence = -objective(u, scores) - 0.5 * (logdet + size * torch.log(ratio))
     u = u.unflatten(-1, shape)
     return u if back is None else u @ back.mT, evidence
 
