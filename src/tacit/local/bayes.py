@@ -26,8 +26,8 @@ from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
 WIDE, CHORDS = 100, 40
-"""With more columns than this, and one score for a row, several priors share the curvature around the solution of one of
-them, which is most of the work, and take so many cheaper steps with it."""
+"""With more columns than this, and one score for a row, several priors share the curvature around
+the solution of one of them, which is most of the work, and take so many cheaper steps with it."""
 KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
