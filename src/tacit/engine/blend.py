@@ -10,7 +10,7 @@ the best model alone, on folds that its weights have not seen either, the task k
 | `shared`          | the model that the method left with the task                            |
 | `constant`        | the task's own mean, or how frequent its classes are                     |
 | `linear`          | an exact ridge or (multinomial) logistic regression (`local.own`)        |
-| `trees`           | randomised trees (`local.trees`)                                         |
+| `trees`           | randomised trees (`local.trees`); of many rows boosted (`local.boosted`) |
 | `trees on shared` | the same, with what the shared model expects as one more column          |
 
 Nothing here looks at another task, and nothing leaves a task.
