@@ -11,12 +11,13 @@ from sklearn.model_selection import GridSearchCV
 import tacit
 from tacit import PMTL
 from tacit.data.federation import Rows
-from tacit.engine.blend import Blend
+from tacit.engine.blend import Blend, softened
 from tacit.engine.combine import reach_of
 from tacit.engine.evaluate import select
 from tacit.engine.personalise import personalise, take_away
 from tacit.engine.progress import silent
 from tacit.experiment.models import SavedModels
+from tacit.local.boosted import DEPTH
 from tacit.privacy import Privacy
 
 
@@ -74,6 +75,26 @@ def test_trees_are_used_where_they_are_better(tmp_path):
     names = [str(k) for k in range(8)] * 2
     saved = SavedModels.load(tmp_path)
     assert np.array_equal(saved.predict(x, names), run.predict(x, names))
+
+
+def test_trees_follow_one_another_where_rows_are_many(tmp_path):
+    """Whose rows reach a hundred only with those that score keeps the kind that was judged."""
+    run = tacit.train(bent(rows=160), privacy=Privacy(epsilon=1), seed=0, out=tmp_path)
+    many, few = run.delivered.blend, tacit.train(bent(rows=110), seed=0).delivered.blend
+    assert many.on_shared.depth == DEPTH < few.on_shared.depth
+    x, names = np.random.default_rng(1).normal(size=(16, 4)), [str(k) for k in range(8)] * 2
+    assert np.array_equal(SavedModels.load(tmp_path).predict(x, names), run.predict(x, names))
+    own = run.personal("3")(torch.from_numpy(x).float()).detach().flatten()
+    assert np.allclose(own, run.predict(x, ["3"] * 16), atol=1e-4)
+
+
+def test_probabilities_of_boosted_trees_are_probabilities():
+    said = torch.tensor([[-0.2, 0.5, 0.7], [0.1, 0.2, 0.7], [1.3, -0.3, 0.0]])
+    found = softened("multiclass", said, torch.full((3, 3), 1 / 3))
+    assert torch.allclose(found.sum(dim=1), torch.ones(3).double())
+    assert bool((found > 0).all())
+    one = softened("binary", said[2:, :1], torch.zeros(1, 1))
+    assert float(one) == pytest.approx(64 / 65)
 
 
 @pytest.mark.parametrize("name", ["weights", "range", "constant", "linear", "holders", "place"])

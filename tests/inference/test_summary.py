@@ -322,3 +322,11 @@ def test_only_what_a_promise_covers_may_be_published(tmp_path):
         page = shared.section(run.to_json())
         labels.append((run.summary().label, 'class="covered"' in page))
     assert labels == [(COVERED, True), (SEEDED, False), (OPEN, False)]
+
+
+def test_units_that_drowned_are_of_columns_and_not_of_classes():
+    random = np.random.default_rng(0)
+    x, task = 1000 * random.normal(size=(120, 2)), np.repeat(np.arange(4), 30)
+    found = tacit.data.from_arrays(x, random.integers(0, 3, 120), task, kind="multiclass")
+    run = tacit.train(found, "mixed", privacy=tacit.Privacy(epsilon=1), seed=0, baselines=False)
+    assert run.summary().without_unit == ("x0", "x1")

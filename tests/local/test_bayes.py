@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch.func import vmap
 
 from tacit.families import FAMILIES
+from tacit.local import bayes
 from tacit.local.batches import Batches
 from tacit.local.bayes import (
     average,
@@ -272,7 +273,7 @@ def test_many_classes_are_solved_by_gradients_as_they_are_whole(n, d, apart, mon
     given, mean = (x, y, torch.ones(n).double()), torch.linspace(-1, 1, 7 * d).double()
     found = {}
     for name, most in (("whole", 10**6), ("by gradients", 0)):
-        monkeypatch.setattr("tacit.local.bayes.SOLVED_WHOLE", most)
+        monkeypatch.setattr("tacit.local.bayes.WHOLE", most)
         each = torch.stack([root, 3 * root])
         found[name] = [
             *posterior("multiclass", given, mean, None, STRENGTHS),
@@ -283,3 +284,21 @@ def test_many_classes_are_solved_by_gradients_as_they_are_whole(n, d, apart, mon
         assert torch.allclose(whole, ours, rtol=1e-3, atol=1e-3)
     again = posterior("multiclass", given, mean, None, STRENGTHS, judged=False)
     assert torch.equal(again[0], found["by gradients"][0]) and not bool(again[1].any())
+
+
+@pytest.mark.parametrize("kind", ["binary", "count"])
+def test_wide_models_under_several_priors_end_where_newton_ends(kind, monkeypatch):
+    """They share a curvature on the way, and no figure changes."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(160, 110, generator=random).double()
+    w = 0.2 * torch.randn(110, generator=random).double()
+    score = (x @ w).clamp(max=2)
+    y = (score > 0).double() if kind != "count" else score.exp().round()
+    rows, mean = (x, y, torch.ones(160).double()), torch.zeros(110).double()
+    roots = torch.stack([scale * torch.eye(110).double() for scale in (0.05, 0.2, 0.6, 20)])
+    found = [solve_each(kind, rows, mean, roots)]
+    monkeypatch.setattr(bayes, "WHOLE", 1000)
+    found.append(solve_each(kind, rows, mean, roots))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one[:3], other[:3], rtol=1e-6, atol=1e-6)
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)

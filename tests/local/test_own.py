@@ -39,7 +39,7 @@ def test_numbers_in_raw_units_with_equal_columns(noise):
 
 @pytest.mark.parametrize("whole", [100, 0])
 def test_classes(whole, monkeypatch):
-    monkeypatch.setattr("tacit.local.bayes.SOLVED_WHOLE", whole)
+    monkeypatch.setattr("tacit.local.bayes.WHOLE", whole)
     random = np.random.default_rng(0)
     x = random.normal(size=(400, 4)).astype(np.float32)
     y = (x[:, :3] + 0.5 * random.normal(size=(400, 3))).argmax(axis=1)

@@ -382,6 +382,17 @@ def test_settings_stand_once_and_without_folders(make):
     assert "delta" not in terms and "privacy" not in terms and "unit" in terms
 
 
+def test_settings_that_nobody_types_are_in_words(make):
+    result = make()
+    result["config"] |= {"crowd": 65, "judged": True, "whole": False, "units": "none", "lr": 0.1}
+    shown = page(result).split("Settings and timing")[1]
+    listed = dict(re.findall(r"<dt>(.*?)</dt><dd[^>]*>(.*?)</dd>", shown))
+    assert listed["contributors"] == "65" and listed["own rows judge what was told"] == "yes"
+    assert listed["information about coefficients"] == "released as one number"
+    assert listed["units of columns"] == "every task&#x27;s own" and listed["lr"] == "0.1"
+    assert not {"crowd", "judged", "whole", "units"} & listed.keys()
+
+
 def test_a_heading_is_printed_with_its_figure_and_small_screens_have_their_own(rendered):
     text = rendered()
     for name in ("curve", "tasks"):

@@ -48,7 +48,7 @@ heavy tails, much noise, some, none. Test rows of four open tables (log hours, H
 verbagg) had been looked at, too. One half is better for some (the demo's twelve answers, log loss
 .509 and not .516) and worse for others. Drawing weights to what the evidence of all rows, or of
 four, says in place of a constant was no better on made-up tables: they follow luck."""
-FEWEST, ROWS_FOR_TREES, ROWS_TO_BOOST = 3, 25, 100
+FEWEST, ROWS_FOR_TREES = 3, 25
 """With fewer rows a task combines only the shared model and its own mean, and judges neither; or
 it combines all but trees.
 
@@ -57,6 +57,9 @@ found, from what is absurd for it: with 12 such tables lost up to ten times what
 One or two rows say nothing of who is right; but a little of their own mean, or half of it where
 units are lost, keeps a task from a shared model that noise has made sure of itself. A line through
 two rows is nothing to lean on."""
+ROWS_TO_BOOST = 100
+"""From here on trees follow one another: on made-up tables that bend such tasks had a fifth to a
+third less squared error, a little less log loss, and on lines the same (benchmarks/README.md)."""
 FEW, LEAN_OF_FEW, PULL_OF_FEW, CROWD = 12, 0.95, 6.0, 50
 """Fewer numbers follow luck: they are drawn harder to a place that leans on the shared model more
 and in which they have no say. They are drawn the harder the more tasks there are than a crowd,
@@ -152,7 +155,8 @@ class Combine:
         unseen[LINEAR], lost = self._linear_unseen(own, fold)
         unseen[LINEAR] = within(unseen[LINEAR], range_[rank])
         both = treed.unsqueeze(1).expand(-1, 2)
-        fitted, said = self.fit(own, tasks, unseen[SHARED], both, lost, fold)
+        boosted = own.counts >= ROWS_TO_BOOST
+        fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, lost, fold)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
         for part, each in zip((TREES, ON_SHARED), said, strict=True):
@@ -199,6 +203,7 @@ class Combine:
         tasks: Tensor,
         shared: Tensor,
         treed: Tensor,
+        boosted: Tensor,
         lost: Tensor,
         fold: Tensor | None = None,
     ) -> tuple[Blend, list[Tensor]]:
@@ -206,20 +211,18 @@ class Combine:
         seen it, zero for tasks without any.
 
         `treed` [k, 2]: who has trees, and who has some that see what the shared model expects.
+        `boosted` [k]: whose trees are boosted.
         """
         x, target = own.x.flatten(1), coded(self.kind, own.y, self.outputs)
         forests, said, holders = [], [], torch.full_like(treed, -1, dtype=torch.int64)
         for number, seen in enumerate((x, torch.cat([x, shared.to(x)], dim=1))):
             made, first, each = [], 0, torch.zeros_like(target)
-            many = own.counts >= ROWS_TO_BOOST
-            for here, boosted in (
-                (treed[:, number] & ~many, False),
-                (treed[:, number] & many, True),
-            ):
+            for follow in (False, True):
+                here = treed[:, number] & (boosted == follow)
                 some, inside = here.nonzero().squeeze(1), here[_ranks(own)]
                 rows = seen[inside], target[inside], evaluate.select(own, some).offsets
                 keys, known = self.keys[tasks[some]], None if fold is None else fold[inside]
-                if boosted:
+                if follow:
                     grown = boost(*rows, keys, fold=known)
                 else:
                     grown = grow(*rows, keys, bagged=fold is not None)
@@ -275,7 +278,7 @@ class Combine:
         def one(batches: Batches) -> tuple[Tensor, Tensor]:
             return linear_each(self.kind, batches, self.outputs, judged=self.kind in NUMBERS)
 
-        for chunk in self.trained.chunks(filled, rows, None):
+        for chunk in self.trained.chunks(filled, rows, None, everyone=True):
             with threads_for(self.trained.in_flight(chunk), len(chunk.filled)):
                 made = vmap(one)(all_rows(rows, chunk.filled, chunk.width))
             if found is None:
@@ -449,7 +452,9 @@ def deliver(
         end = begin + len(rows.y)
         # Trees without weight are not grown again.
         treed = ended.treed[some].unsqueeze(1) & (weights[some][:, [TREES, ON_SHARED]] > 0)
-        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, ended.lost[some])
+        boosted = ended.rows.counts[some] >= ROWS_TO_BOOST
+        shared, lost = unseen[begin:end], ended.lost[some]
+        made, _ = work.fit(rows, tasks[some], shared, treed, boosted, lost)
         blends.append(replace(made, weights=weights[some]))
         begin = end
     return Delivered(Blend.joined(blends).trimmed(), scored)

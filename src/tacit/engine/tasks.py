@@ -183,7 +183,8 @@ class Tasks:
                 after = settle(public, (before, all_rows(rows, chunk.filled, chunk.width), places))
                 return here.tasks, _first(here, self._sound(here, before, after)[0])
 
-        yield from side_by_side(step, self.chunks(some, rows, None), self.abreast)
+        each = self.chunks(some, rows, None, everyone=True)
+        yield from side_by_side(step, each, self.abreast)
 
     def settled_models(self, rows: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What these tasks would predict with, had they had these rows for their own step."""
@@ -214,20 +215,33 @@ class Tasks:
             place = torch.full_like(self.diverged, -1, dtype=torch.int64)
             place[tasks] = torch.arange(len(tasks), device=self.device)
             rows = self.federation.train
-            alone = trained_alone(self.model, rows, tasks, self.chunks(tasks, rows, None))
+            chunks = self.chunks(tasks, rows, None, everyone=True)
+            alone = trained_alone(self.model, rows, tasks, chunks)
             self._rescued = (place, *alone)
 
     def chunks(
-        self, tasks: Tensor, rows: Rows, batch: int | None, of: int | None = None
+        self,
+        tasks: Tensor,
+        rows: Rows,
+        batch: int | None,
+        of: int | None = None,
+        *,
+        everyone: bool = False,
     ) -> Iterator[Chunk]:
         """These tasks in chunks whose shape says nothing about the others (`local.chunks`).
 
-        `of` is how many there are to draw from, by default all tasks.
+        `of` is how many there are to draw from, by default all tasks. After the last round nobody
+        is drawn (`everyone`): chunks of a small cohort would hold one task each.
         """
         traced = self.method.gradients > 0
         widths = widths_of(rows.count(tasks), traced=traced) if batch is None else batch
         ragged = batch is None
-        return chunks(tasks, widths, lambda width: self.slots(width, ragged=ragged, of=of))
+        expected = len(self.federation) if everyone else None
+
+        def slots(width: int) -> int:
+            return self.slots(width, ragged=ragged, expected=expected, of=of)
+
+        return chunks(tasks, widths, slots)
 
     def slots(
         self,

@@ -212,7 +212,8 @@ def summary(run: Run) -> MixedSummary:
     sampling, privacy, lost = (back.covariance(part * both) for part in parts)
     unknown = np.diag(lost) > UNKNOWN * ((back.jacobian * loud) ** 2).sum(1)
     # A column that every task scaled for itself means something else in each of them.
-    lacking = tuple(back.names[k + 1] if k >= 0 else TARGET for k in federation.without_unit)
+    columns = RawUnits.of(federation, size).names  # the same for all classes
+    lacking = tuple(columns[k + 1] if k >= 0 else TARGET for k in federation.without_unit)
     # Where only the trace of H was released, nobody knows how surely β is known.
     unknown |= bool(lacking) or not method.whole
     estimate = np.where(unknown, np.nan, back.coefficients(beta * loud))

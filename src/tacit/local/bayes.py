@@ -16,6 +16,8 @@ an error: that would end everybody's run, and so tell of a single task's rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -25,9 +27,9 @@ from tacit.families import FAMILIES, Family
 from tacit.local.batches import Batches
 
 NEWTON_STEPS = 12
-SOLVED_WHOLE, GRADIENTS = 100, 8
-"""Up to so many coefficients of several classes a Newton step is solved as one system; beyond, by
-so many conjugate gradients."""
+WHOLE, GRADIENTS = 100, 8
+"""Up to so many coefficients a Newton step is solved as one system; beyond, by so many conjugate
+gradients: of several classes always, of one score where several priors share a metric."""
 KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
@@ -104,8 +106,9 @@ def posterior(
         u, evidence = _squared(z, x @ mean, y * counts, counts, ratio)
         return mean + (u if root is None else u @ root.T), evidence
     coded = _coded(kind, rows, mean)
-    u, evidence = _by_newton(FAMILIES[kind], z, None, *coded, counts, ratio, judged=judged)
-    return mean + (u if root is None else u @ root.T).flatten(1), evidence
+    u, evidence = _under_each(FAMILIES[kind], z, None, *coded, counts, ratio)
+    likely = mean + (u if root is None else u @ root.T).flatten(1)
+    return likely, evidence() if judged else torch.zeros_like(ratio)
 
 
 def solve(
@@ -138,10 +141,11 @@ def solve_each(
         roots = torch.linalg.qr(roots.mT, mode="r")[1].mT
     outputs, x, found = len(mean) // x.shape[1], x * (counts > 0).unsqueeze(1), []
     scores, y = _coded(kind, rows, mean)
-    for some in roots.split(max(1, AT_ONCE // (outputs**2 * x.numel()))):
+    at_once = AT_ONCE // (outputs**2 * x.numel()) if _is_narrow(x, outputs) else len(roots)
+    for some in roots.split(max(1, at_once)):
         ratio = torch.ones(len(some)).to(x)
-        u, evidence = _by_newton(FAMILIES[kind], x, some, scores, y, counts, ratio)
-        found.append((mean + (u @ some.mT).flatten(1), evidence))
+        u, evidence = _under_each(FAMILIES[kind], x, some, scores, y, counts, ratio)
+        found.append((mean + (u @ some.mT).flatten(1), evidence()))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
     return weights, evidence
 
@@ -211,6 +215,30 @@ def evidence_of(
     return evidence
 
 
+def _is_narrow(x: Tensor, outputs: int) -> bool:
+    return outputs > 1 or min(x.shape[-2:]) <= WHOLE
+
+
+def _under_each(
+    family: Family,
+    x: Tensor,
+    root: Tensor | None,
+    offset: Tensor,
+    y: Tensor,
+    counts: Tensor,
+    ratio: Tensor,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`_by_newton` for several priors; those of a wide model share a metric."""
+    if _is_narrow(x, offset.shape[1]) or len(ratio) == 1:
+        return _by_newton(family, x, root, offset, y, counts, ratio)
+    one = slice(len(ratio) // 2, len(ratio) // 2 + 1)
+    single = None if root is None else root[one]
+    u, _ = _by_newton(family, x, single, offset, y, counts, ratio[one])
+    w = (u if single is None else u @ single.mT)[0]
+    about = (offset + x @ w.mT).unsqueeze(0)
+    return _by_newton(family, x, root, offset, y, counts, ratio, about)
+
+
 def _by_newton(
     family: Family,
     x: Tensor,
@@ -219,19 +247,20 @@ def _by_newton(
     y: Tensor,
     counts: Tensor,
     ratio: Tensor,
-    *,
-    judged: bool = True,
-) -> tuple[Tensor, Tensor]:
-    """Weights [s, outputs, k] around scores [n, outputs], and the evidence by Laplace.
+    about: Tensor | None = None,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """Weights [s, outputs, k] around scores [n, outputs], and what makes the evidence by Laplace:
+    of many coefficients it costs more than they do.
 
     They are of z = x·root; the root is [s, d, k], or None for the identity. Rows are summed as x,
-    which is the same for all: z of each would leave the cache.
+    which is the same for all: z of each would leave the cache. With `about` [1, n, outputs] the
+    curvature at these scores is the metric in which steps are found.
     """
     back, z = None, x if root is None else x @ root
     if z.shape[-2] < z.shape[-1]:  # the solution lies in the span of the rows
         back, triangle = torch.linalg.qr(z.mT)
         x, root = (triangle.mT, None) if root is None else (torch.eye(len(x)).to(x), triangle.mT)
-    outputs, d = offset.shape[1], x.shape[1]
+    outputs, d, roots = offset.shape[1], x.shape[1], root
     shape = outputs, d if root is None else root.shape[2]
     size = outputs * shape[1]
     few = outputs == 1 and x.numel() * d <= MOST_PAIRS
@@ -250,8 +279,10 @@ def _by_newton(
         """[…, s]: minus the logarithm of likelihood times prior."""
         return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
-    def curvature(scores: Tensor) -> Tensor:
-        prior = torch.eye(size, dtype=x.dtype, device=x.device) / ratio[:, None, None]
+    def curvature(scores: Tensor, some: slice = slice(None)) -> Tensor:
+        """Under some of the priors."""
+        eye = torch.eye(size, dtype=x.dtype, device=x.device)
+        prior, root = eye / ratio[some, None, None], None if roots is None else roots[some]
         if outputs == 1:
             weight = family.weight(scores)[..., 0, 0] * counts
             if pairs is not None:
@@ -270,48 +301,56 @@ def _by_newton(
             found = torch.einsum("soipj,sia,sjb->soapb", found, root, root)
         return prior + found.flatten(-2).flatten(-3, -2)
 
-    def by_gradients(scores: Tensor, slope: Tensor) -> Tensor:
-        """A Newton step of several classes by conjugate gradients, in the metric of each class.
+    def within_classes(mean: Tensor) -> Tensor:
+        """Cholesky factors of the curvature within each class [s, outputs, k, k].
 
-        The curvature is between one and two times its blocks: of a row it is the Laplacian of a
-        graph of the classes, and they are its degrees. So few gradients do, at a cost of `outputs`
-        systems in the place of one that takes outputs³ times as long.
+        The whole curvature is between one and two times these blocks: of a row it is the Laplacian
+        of a graph of the classes, and they are its degrees. They cost a part outputs² of it.
         """
-        mean = family.mean(scores)
         weight = (mean * (1 - mean) * counts.unsqueeze(1)).mT.unsqueeze(-1)
         seen = x.float()  # a metric may be rough
         blocks = (seen.T @ (weight.float() * seen)).to(x)
         if root is not None:
             blocks = root.mT.unsqueeze(1) @ blocks @ root.unsqueeze(1)
         prior = torch.eye(shape[1], dtype=x.dtype, device=x.device) / ratio[:, None, None, None]
-        factor = torch.linalg.cholesky_ex(blocks + prior)[0]
+        return torch.linalg.cholesky_ex(blocks + prior)[0]
+
+    def by_gradients(scores: Tensor, slope: Tensor) -> Tensor:
+        """A Newton step by conjugate gradients in a metric that is near the curvature."""
+        mean = family.mean(scores)
+        factor = within_classes(mean) if metric is None else metric
 
         def curved(step: Tensor) -> Tensor:
             along = (outside(step) @ x.T).mT
-            moved = mean * (along - (mean * along).sum(-1, keepdim=True)) * counts.unsqueeze(1)
-            return inside(moved.mT @ x) + step / ratio[:, None]
+            if outputs == 1:
+                moved = family.weight(scores)[..., 0] * along
+            else:
+                moved = mean * (along - (mean * along).sum(-1, keepdim=True))
+            return inside((moved * counts.unsqueeze(1)).mT @ x) + step / ratio[:, None]
 
         def near(left: Tensor) -> Tensor:
-            """What moves all classes alike changes nothing but the prior: that is zero."""
             each = torch.cholesky_solve(left.unflatten(-1, shape).unsqueeze(-1), factor)
-            return (each - each.mean(dim=1, keepdim=True)).flatten(1)
+            if outputs > 1:  # what moves all classes alike changes nothing but the prior
+                each = each - each.mean(dim=1, keepdim=True)
+            return each.flatten(1)
 
         step, left = torch.zeros_like(slope), slope
         towards = near(left)
-        ahead, size_left = towards, (left * towards).sum(-1, keepdim=True)
+        ahead, much = towards, (left * towards).sum(-1, keepdim=True)
         for _ in range(GRADIENTS):
             bent = curved(ahead)
             along = (ahead * bent).sum(-1, keepdim=True)
-            length = torch.where(along > 0, size_left / along, 0.0)
+            length = torch.where(along > 0, much / along, 0.0)
             step, left = step + length * ahead, left - length * bent
             towards = near(left)
             after = (left * towards).sum(-1, keepdim=True)
-            ahead = towards + torch.where(size_left > 0, after / size_left, 0.0) * ahead
-            size_left = after
+            ahead = towards + torch.where(much > 0, after / much, 0.0) * ahead
+            much = after
         return step
 
     u, scores = x.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
-    whole = outputs == 1 or size <= SOLVED_WHOLE
+    whole = size <= WHOLE if outputs > 1 else about is None
+    metric = None if about is None else torch.linalg.cholesky_ex(curvature(about))[0].unsqueeze(1)
     for _ in range(NEWTON_STEPS):
         errors = counts.unsqueeze(1) * (family.mean(scores) - y)
         slope = inside(errors.mT @ x) + u / ratio[:, None]
@@ -324,12 +363,16 @@ def _by_newton(
         tried = u - lengths[..., None] * step, scores - lengths[..., None, None] * along
         taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
         u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
-    evidence = torch.zeros_like(ratio)
-    if judged:
-        factor = torch.linalg.cholesky_ex(curvature(scores))[0]
-        evidence = -objective(u, scores) - 0.5 * (logdet_of(factor) + size * torch.log(ratio))
-    u = u.unflatten(-1, shape)
-    return u if back is None else u @ back.mT, evidence
+
+    def evidence() -> Tensor:
+        # Of wide models one after another: together they would not fit near the cache.
+        ones = [slice(None)] if about is None else [slice(k, k + 1) for k in range(len(ratio))]
+        each = [torch.linalg.cholesky_ex(curvature(scores[some], some))[0] for some in ones]
+        logdet = torch.cat([logdet_of(factor) for factor in each])
+        return -objective(u, scores) - 0.5 * (logdet + size * torch.log(ratio))
+
+    each = u.unflatten(-1, shape)
+    return each if back is None else each @ back.mT, evidence
 
 
 def step_lengths(along: Tensor) -> Tensor:

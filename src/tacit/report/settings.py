@@ -13,6 +13,24 @@ PLAIN = ("device", "date")
 """Of the timing, what does not depend on rows."""
 ELSEWHERE = ("data", "chosen", "tasks")
 """Of the configuration, what is said in another line."""
+FOUND: dict[str, tuple[str, dict[object, str]]] = {
+    "crowd": ("contributors", {}),
+    "outputs": ("scores of a row", {}),
+    "judged": ("own rows judge what was told", {}),
+    "whole": (
+        "information about coefficients",
+        {True: "released as a matrix", False: "released as one number"},
+    ),
+    "units": (
+        "units of columns",
+        {
+            "common": "found together, by votes",
+            "own": "every task's own",
+            "none": "every task's own",
+        },
+    ),
+}
+"""Settings that nobody types, because a run finds them by itself, in words; and their values."""
 Fact = tuple[str, object, str]
 LISTED = 20
 """Features and heads that are named before it says how many more there are."""
@@ -51,12 +69,14 @@ def about_data(federation: Mapping[str, Any], marked: str) -> list[Fact]:
 
 
 def _asked(config: Mapping[str, Any]) -> Iterator[Fact]:
-    """Every setting once, under its own name; a file by its name, wherever it lay."""
+    """Every setting once, as it is typed or in words; a file by its name, wherever it lay."""
     told = {key: value for key, value in config.items() if key not in ELSEWHERE}
     privacy = told.pop("privacy", None)
     for key, value in {**told, **(privacy if isinstance(privacy, Mapping) else {})}.items():
         if value not in (None, ""):  # nobody set it
-            yield str(key).replace("_", " "), plain(_without_folders(value)), ""
+            term, values = FOUND.get(key, (str(key).replace("_", " "), {}))
+            known = values.get(value) if isinstance(value, bool | str) else None
+            yield term, known or plain(_without_folders(value)), ""
     if config.get("chosen"):
         yield "chosen by auto", plain(config["chosen"]), ""
     read = {key: value for key, value in (config.get("data") or {}).items() if key != "name"}
