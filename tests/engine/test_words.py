@@ -1,0 +1,67 @@
+"""Rounds on bags of words: what touches only words that occur ends where plain steps end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tacit
+from tacit.data.federation import Federation, Rows
+from tacit.local import sgd
+
+WORDS, TAGS, TASKS, POSTS, LENGTH = 300, 4, 12, 9, 6
+
+
+def posts() -> Federation:
+    """Posts of a few words, some of which nobody knows; a label is missing here and there."""
+    rng = torch.Generator().manual_seed(0)
+    many = TASKS * POSTS
+    x = torch.randint(0, WORDS + 3, (many, LENGTH), generator=rng).float()
+    y = torch.randint(0, 2, (many, TAGS), generator=rng).float()
+    y[::7, 1] = torch.nan
+    train = Rows(x, y, torch.arange(TASKS + 1) * POSTS)
+    none = Rows(x[:0], y[:0], torch.zeros(TASKS + 1, dtype=torch.int64))
+    names = tuple(f"user {number}" for number in range(TASKS))
+    features = tuple(f"word {number}" for number in range(WORDS))
+    return Federation(names, "multilabel", TAGS, train, none, none, features)
+
+
+def trained(method, folder, store) -> tuple[torch.Tensor, torch.Tensor]:
+    """The billboard and all personal models after three rounds."""
+    run = tacit.train(
+        posts(),
+        method,
+        model="bag",
+        privacy=tacit.Privacy(noise=0.01),
+        rounds=3,
+        cohort=0.6,
+        baselines=False,
+        personalise="none",
+        seed=3,
+        store=store,
+        out=folder if store == "disk" else None,
+    )
+    board = torch.cat([value for value in run.simulation.board.tensors.values()])
+    return board, run.simulation.personal(torch.arange(TASKS))[0]
+
+
+@pytest.mark.parametrize("store", ["memory", "disk"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        tacit.PMTL(lr=0.4, local_steps=3, batch=4, clip=0.3, pull=0.5),
+        tacit.PMTL(lr=0.4, local_steps=3, batch=4, clip=0.3, update="from-previous"),
+        tacit.FedAvg(lr=0.4, local_steps=3, batch=4, clip=0.3),
+    ],
+    ids=["pmtl", "own progress", "fedavg"],
+)
+def test_rounds_end_where_plain_rounds_end(method, store, tmp_path, monkeypatch):
+    calls, steps = [], sgd.bag_steps
+    monkeypatch.setattr(sgd, "bag_steps", lambda *given: (calls.append(1), steps(*given))[1])
+    found = trained(method, tmp_path / "found", store)
+    assert calls
+    monkeypatch.setattr(sgd, "applies", lambda *given: False)
+    plain = trained(method, tmp_path / "plain", store)
+    for ours, theirs in zip(found, plain, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+    assert float((plain[1] - plain[1].mean()).abs().max()) > 1e-2
