@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from papers.common.refute import lower_bound
 from tacit.data.relation import Relation
 from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
-from tacit.privacy.bounds import Bounded, Place
+from tacit.privacy.bounds import Bounded, Place, lengths
 from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
 from tacit.privacy.grid import Grid
 from tacit.privacy.moments import Moments
@@ -148,7 +148,18 @@ def test_lengths_are_taken_of_rows_filled_up_to_whole_vectors(length, monkeypatc
     assert Bounded.of(rows, 1.0, None).scale[0] <= 1 / math.sqrt(length)
     (filled,) = seen
     assert filled.shape == (3, 16 if length <= 16 else 32)
-    assert torch.equal(filled[:, :length], rows) and not filled[:, length:].any()
+    assert torch.equal(filled[:, :length].float(), rows) and not filled[:, length:].any()
+
+
+@pytest.mark.parametrize("length", [31, 1000, 16_384, 70_001])
+def test_a_length_is_the_same_whoever_else_is_measured(length):
+    """Also where a vector is measured in pieces, and where several pieces are."""
+    rows = torch.randn(20, length, generator=torch.Generator().manual_seed(0))
+    every = lengths(rows)
+    exact = rows.double().square().sum(dim=1).sqrt()
+    assert torch.allclose(every, exact, rtol=1e-13, atol=0)
+    for first, last in [(0, 1), (3, 5), (7, 16), (11, 20)]:
+        assert torch.equal(lengths(rows[first:last].clone()), every[first:last])
 
 
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():

@@ -64,12 +64,18 @@ class Store:
         else:
             self._rows = torch.zeros(shape, device=device)
         self._pending: list[tuple[Tensor, Tensor]] = []
+        self._room, self._used = list[Tensor](), 0
         self._unsaved: list[Tensor] = []
 
     @property
     def holds(self) -> tuple[str, ...]:
         """What a state is made of."""
         return tuple(self._columns)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything survives this process."""
+        return self._folder is not None
 
     @property
     def journal(self) -> Path:
@@ -79,20 +85,33 @@ class Store:
 
     def take(self, tasks: Tensor, fresh: State) -> State:
         """States of these tasks, stacked; a task that never took part gets a fresh one."""
-        device = next(iter(fresh.values())).device
-        rows = self._rows.index_select(0, tasks.to(self._rows.device)).to(device)
-        new = rows[:, :1] == 0
-        states, begin = {}, 1
+        device, here = next(iter(fresh.values())).device, tasks.to(self._rows.device)
+        new = self._rows[:, :1].index_select(0, here).to(device) == 0
+        # Looking is free on a CPU; a GPU would have to be waited for.
+        some, states, begin = new.is_cuda or bool(new.any()), {}, 1
         for name, width in self._columns.items():
-            states[name] = torch.where(new, fresh[name], rows[:, begin : begin + width])
+            own = self._rows[:, begin : begin + width].index_select(0, here).to(device)
+            states[name] = torch.where(new, fresh[name], own) if some else own
             begin += width
         return states
 
     def put(self, tasks: Tensor, states: State) -> None:
         """New states of tasks of this round; they count once the round is settled."""
-        marks = torch.ones(len(tasks), 1, device=tasks.device)
-        rows = torch.cat([marks, *(states[name] for name in self._columns)], dim=1)
-        self._pending.append((tasks.to(self._rows.device), rows.to(self._rows.device)))
+        rows, begin = self._waiting(len(tasks)), 1
+        rows[:, 0] = 1.0
+        for name, width in self._columns.items():
+            rows[:, begin : begin + width] = states[name]
+            begin += width
+        self._pending.append((tasks.to(self._rows.device), rows))
+
+    def _waiting(self, tasks: int) -> Tensor:
+        """Where rows of a round wait: the same memory in every round, because fresh pages are slow,
+        and those that come next can have what these were made in."""
+        place = self._used
+        if place == len(self._room) or len(self._room[place]) < tasks:
+            self._room[place:] = [self._rows.new_empty(tasks, self._rows.shape[1])]
+        self._used += 1
+        return self._room[place][:tasks]
 
     def put_back(self, tasks: Tensor) -> None:
         """States as they are: nothing changes, and saving takes as long as if something did."""
@@ -105,7 +124,7 @@ class Store:
             self._journal(self._pending, board, notes)
         for tasks, rows in self._pending:
             self._rows.index_copy_(0, tasks, rows)
-        changed, self._pending = [tasks for tasks, _ in self._pending], []
+        changed, self._pending, self._used = [tasks for tasks, _ in self._pending], [], 0
         if self._on_disk or self._folder is None:
             return
         self._unsaved += changed
