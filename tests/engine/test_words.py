@@ -7,7 +7,9 @@ import torch
 
 import tacit
 from tacit.data.federation import Federation, Rows
+from tacit.engine.store import Store
 from tacit.local import sgd
+from tacit.methods.base import Board
 
 WORDS, TAGS, TASKS, POSTS, LENGTH = 300, 4, 12, 9, 6
 
@@ -65,3 +67,19 @@ def test_rounds_end_where_plain_rounds_end(method, store, tmp_path, monkeypatch)
     for ours, theirs in zip(found, plain, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6)
     assert float((plain[1] - plain[1].mean()).abs().max()) > 1e-2
+
+
+def test_states_wait_apart_and_count_once_settled():
+    """Where they wait is used again in the next round, for more tasks and for fewer."""
+    store, blank = Store(6, {"w": torch.zeros(3)}), {"w": torch.zeros(3)}
+    expected = torch.zeros(6, 3)
+    for number, parts in enumerate(([[0], [1, 2]], [[3, 4], [5]], [[2, 1, 0], [4]])):
+        before = expected.clone()
+        for tasks in parts:
+            rows = torch.randn(len(tasks), 3, generator=torch.Generator().manual_seed(number))
+            store.put(torch.tensor(tasks), {"w": rows})
+            expected[tasks] = rows.clone()
+            rows.fill_(torch.nan)  # what was handed over is kept, whatever becomes of it
+        assert torch.equal(store.take(torch.arange(6), blank)["w"], before)
+        store.settle(Board({}, number + 1), {}, save=False)
+        assert torch.equal(store.take(torch.arange(6), blank)["w"], expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from papers.common.refute import lower_bound
 from tacit.data.relation import Relation
 from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
+from tacit.privacy import channel as channel_module
 from tacit.privacy.bounds import Bounded, Place, lengths
 from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
 from tacit.privacy.grid import Grid
@@ -160,6 +162,40 @@ def test_a_length_is_the_same_whoever_else_is_measured(length):
     assert torch.allclose(every, exact, rtol=1e-13, atol=0)
     for first, last in [(0, 1), (3, 5), (7, 16), (11, 20)]:
         assert torch.equal(lengths(rows[first:last].clone()), every[first:last])
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["seeded", "secret"])
+def test_noise_that_is_drawn_ahead_is_drawn_once_and_for_one_release(seed, monkeypatch):
+    drawn, normal = [], Randomness.normal
+    monkeypatch.setattr(
+        Randomness, "normal", lambda *given: (drawn.append(normal(*given)), drawn[-1])[1]
+    )
+    one, size = channel(noise=2.0, seed=seed), channel_module.LONG
+    released = []
+    for round in range(2):
+        collection = one.open(round, 2)
+        collection.expect(size)
+        collection.add(torch.zeros(1, size))
+        released.append(collection.publishable(size).double() * one.tasks)
+    assert len(drawn) == 2 and not torch.equal(*released)
+    for noise, sums in zip(drawn, released, strict=True):
+        assert torch.allclose(sums, torch.from_numpy(noise) * 2.0, atol=1e-5)
+
+
+def test_noise_that_a_thread_could_not_draw_is_drawn_at_the_release(monkeypatch):
+    here, normal = threading.get_ident(), Randomness.normal
+
+    def elsewhere_fails(*given):
+        if threading.get_ident() != here:
+            raise MemoryError
+        return normal(*given)
+
+    size = channel_module.LONG
+    expected = channel(noise=2.0).open(0, 1).publishable(size)
+    monkeypatch.setattr(Randomness, "normal", elsewhere_fails)
+    collection = channel(noise=2.0).open(0, 1)
+    collection.expect(size)
+    assert torch.equal(collection.publishable(size), expected)
 
 
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():

@@ -97,19 +97,24 @@ class Store:
 
     def put(self, tasks: Tensor, states: State) -> None:
         """New states of tasks of this round; they count once the round is settled."""
-        rows, begin = self._waiting(len(tasks)), 1
-        rows[:, 0] = 1.0
-        for name, width in self._columns.items():
-            rows[:, begin : begin + width] = states[name]
-            begin += width
+        own, begin = [states[name] for name in self._columns], 1
+        away = own[0].device != self._rows.device
+        rows = self._waiting(len(tasks), pinned=away)
+        if away:  # in one piece, from a GPU
+            rows.copy_(torch.cat([own[0].new_ones(len(tasks), 1), *own], dim=1))
+        else:
+            rows[:, 0] = 1.0
+            for value in own:
+                rows[:, begin : begin + value.shape[1]] = value
+                begin += value.shape[1]
         self._pending.append((tasks.to(self._rows.device), rows))
 
-    def _waiting(self, tasks: int) -> Tensor:
+    def _waiting(self, tasks: int, *, pinned: bool) -> Tensor:
         """Where rows of a round wait: the same memory in every round, because fresh pages are slow,
         and those that come next can have what these were made in."""
-        place = self._used
+        place, width = self._used, self._rows.shape[1]
         if place == len(self._room) or len(self._room[place]) < tasks:
-            self._room[place:] = [self._rows.new_empty(tasks, self._rows.shape[1])]
+            self._room[place:] = [self._rows.new_empty(tasks, width, pin_memory=pinned)]
         self._used += 1
         return self._room[place][:tasks]
 
