@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import safetensors.torch
 import torch
 
 import tacit
 from tacit.data.federation import Federation, Rows
-from tacit.engine.store import Store
+from tacit.engine.store import Store, _packed
 from tacit.local import sgd
 from tacit.methods.base import Board
 
@@ -83,3 +84,21 @@ def test_states_wait_apart_and_count_once_settled():
         assert torch.equal(store.take(torch.arange(6), blank)["w"], before)
         store.settle(Board({}, number + 1), {}, save=False)
         assert torch.equal(store.take(torch.arange(6), blank)["w"], expected)
+
+
+def test_a_journal_is_a_safetensors_file():
+    """Made from where numbers lie, in blocks; whoever reads it finds whole tensors."""
+    tensors = {
+        "flags": [torch.tensor([True, False, True])],
+        "round": [torch.tensor(7)],
+        "exact": [torch.randn(3, dtype=torch.float64)],
+        "rows": [torch.randn(2, 5), torch.randn(7, 8)[:3, 1:6]],
+        "tasks": [torch.arange(2), torch.arange(3)],
+        "none": [torch.zeros(0, 4)],
+    }
+    content = b"".join(_packed(tensors, {"notes": "ε"}))
+    found = safetensors.torch.load(content)
+    assert found.keys() == tensors.keys()
+    for name, blocks in tensors.items():
+        expected = torch.cat(blocks) if blocks[0].ndim else blocks[0]
+        assert found[name].dtype == expected.dtype and torch.equal(found[name], expected)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import safetensors.torch
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -29,6 +29,19 @@ from tacit.privacy.ledger import Ledger
 
 LEDGER, CHECKPOINT = "ledger.jsonl", "checkpoint"
 TABLE, JOURNAL = "states.bin", "journal.safetensors"
+WORDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""What safetensors calls the kinds of numbers that states and billboards are made of."""
 REMEDY = (
     "put the whole folder of the run back from a backup; without one, count all that its ledger "
     "has as spent, and begin again in another folder"
@@ -179,15 +192,36 @@ class Store:
         assert self._file is not None
         with writing(self.journal.with_name(TABLE)):
             self._file.flush()  # the table must hold the last journal before it is replaced
-        width = self._rows.shape[1]
-        empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
-        tensors = {
-            f"board.{name}": value.cpu().contiguous() for name, value in board.tensors.items()
-        }
-        tensors["tasks"] = torch.cat([empty[0], *(tasks.cpu() for tasks, _ in changes)])
-        tensors["rows"] = torch.cat([empty[1], *(rows.cpu() for _, rows in changes)])
+        none = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, self._rows.shape[1]))
+        tensors = {f"board.{name}": [value] for name, value in board.tensors.items()}
+        tensors["tasks"], tensors["rows"] = map(list, zip(*(changes or [none]), strict=True))
         metadata = {"notes": json.dumps({"round": board.round, **notes})}
-        replace(self.journal, safetensors.torch.save(tensors, metadata))
+        replace(self.journal, *_packed(tensors, metadata))
+
+
+def _packed(
+    tensors: dict[str, list[Tensor]], metadata: dict[str, str]
+) -> Iterator[bytes | memoryview]:
+    """The parts of a safetensors file: a header, and numbers from where they lie.
+
+    A tensor may come in blocks of rows. To make one of them, and bytes of that, takes longer than
+    to write them to a disk.
+    """
+    header, end = dict[str, Any](__metadata__=metadata), 0
+    # Those with long numbers first: each begins at a multiple of its own length.
+    ordered = sorted(tensors.items(), key=lambda item: -item[1][0].element_size())
+    for name, blocks in ordered:
+        first, begin = blocks[0], end
+        shape = [sum(map(len, blocks)), *first.shape[1:]] if first.ndim else []
+        end += sum(block.numel() * block.element_size() for block in blocks)
+        kind = WORDS[first.dtype]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, blocks in ordered:
+        for block in blocks:
+            yield block.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _mapped(path: Path, shape: tuple[int, int], *, begun: bool) -> np.memmap:
