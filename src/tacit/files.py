@@ -79,12 +79,15 @@ def create(path: Path) -> int:
     return os.open(path, flags, 0o600)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a whole file so that a crash leaves either the old one or the new one."""
+def replace(path: Path, *content: bytes | memoryview) -> None:
+    """Write a whole file so that a crash leaves either the old one or the new one.
+
+    It may come in parts, which are written one after the other.
+    """
     temporary = path.with_name(path.name + ".part")
     with writing(path):
         with open(create(temporary), "wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -14,8 +14,10 @@ is reproducible, and therefore *not private*: whoever knows the seed can subtrac
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -165,3 +167,22 @@ def _mix(word: torch.Tensor) -> torch.Tensor:
 def _shift(word: torch.Tensor, bits: int) -> torch.Tensor:
     """Logical right shift (torch shifts signed integers arithmetically)."""
     return (word >> bits) & ((1 << (64 - bits)) - 1)
+
+
+class Ahead:
+    """Numbers that are drawn while something else is at work."""
+
+    def __init__(self, draw: Callable[[], np.ndarray]) -> None:
+        self._draw, self._drawn = draw, list[np.ndarray]()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(Exception):
+            self._drawn.append(self._draw())
+
+    def take(self) -> np.ndarray:
+        """Wait for them. If the thread could not draw, they are drawn here, and whatever is wrong
+        is raised."""
+        self._thread.join()
+        return self._drawn.pop() if self._drawn else self._draw()

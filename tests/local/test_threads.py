@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import tacit
+from tacit.local import dropout
+from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
 from tacit.local.threads import side_by_side
 
@@ -94,3 +96,21 @@ def test_how_many_cores_there_are_changes_no_bit_of_a_run(monkeypatch):
         found.append((run.simulation.board["beta"], run.simulation.personal(everyone)[0]))
     for one, three in zip(*found, strict=True):
         assert torch.equal(one, three)
+
+
+def test_threads_do_not_draw_with_each_others_keys():
+    """Masks are a task's own, also where the code of two tasks runs side by side."""
+    both, ones = threading.Barrier(2), torch.ones(1, 64)
+
+    def masked(number: int, wait=lambda: None) -> torch.Tensor:
+        with own_chance(torch.tensor(number)):
+            wait()
+            found = dropout._plain(ones, 0.5, False)
+            wait()
+            return found
+
+    alone = [masked(number) for number in range(2)]
+    together = list(side_by_side(lambda number: masked(number, both.wait), range(2), 2))
+    assert not torch.equal(*alone)
+    for found, expected in zip(together, alone, strict=True):
+        assert torch.equal(found, expected)

@@ -391,8 +391,27 @@ def test_releases_are_composed_as_dp_accounting_composes_them(neighbours):
 
 
 def test_the_loss_of_a_release_is_made_once_for_all_points_of_a_curve(monkeypatch):
-    made, make = [], privacy_loss_distribution.from_gaussian_mechanism
+    made, make = [], accounting._dots
     count = lambda *given, **named: made.append(given) or make(*given, **named)  # noqa: E731
-    monkeypatch.setattr(privacy_loss_distribution, "from_gaussian_mechanism", count)
+    monkeypatch.setattr(accounting, "_dots", count)
     growth([Release(Poisson(0.123), 1.7)] * 100, 1e-5, "add-remove")
-    assert len(made) == 1
+    assert len(made) == 2  # for a task that is removed, and for one that is added
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate"), [(1.0, 0.25), (0.5, 0.01), (4.0, 0.5), (50.0, 0.001), (2.0, 0.999)]
+)
+def test_losses_of_all_points_at_once_are_those_of_dp_accounting(noise, rate):
+    event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
+    ours = accounting._loss(event, ADD, 1e-4)
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        noise, value_discretization_interval=1e-4, sampling_prob=rate
+    )
+    for epsilon in (-0.02, 0.0, 1e-3, 0.1, 1.0, 5.0):
+        found, expected = (one.get_delta_for_epsilon(epsilon) for one in (ours, theirs))
+        assert found == pytest.approx(expected, rel=1e-7, abs=1e-13)
+    for count, delta in ((1, 1e-5), (30, 1e-3), (30, 1e-6)):
+        found, expected = (
+            one.self_compose(count).get_epsilon_for_delta(delta) for one in (ours, theirs)
+        )
+        assert found == pytest.approx(expected, abs=1e-8)

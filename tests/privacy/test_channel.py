@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from papers.common.refute import lower_bound
 from tacit.data.relation import Relation
 from tacit.privacy import Everyone, Ledger, Poisson, Release, bounds, spent
-from tacit.privacy.bounds import Bounded, Place
+from tacit.privacy import channel as channel_module
+from tacit.privacy.bounds import Bounded, Place, lengths
 from tacit.privacy.channel import Budget, BudgetSpent, Channel, Collection
 from tacit.privacy.grid import Grid
 from tacit.privacy.moments import Moments
@@ -148,7 +150,52 @@ def test_lengths_are_taken_of_rows_filled_up_to_whole_vectors(length, monkeypatc
     assert Bounded.of(rows, 1.0, None).scale[0] <= 1 / math.sqrt(length)
     (filled,) = seen
     assert filled.shape == (3, 16 if length <= 16 else 32)
-    assert torch.equal(filled[:, :length], rows) and not filled[:, length:].any()
+    assert torch.equal(filled[:, :length].float(), rows) and not filled[:, length:].any()
+
+
+@pytest.mark.parametrize("length", [31, 1000, 16_384, 70_001])
+def test_a_length_is_the_same_whoever_else_is_measured(length):
+    """Also where a vector is measured in pieces, and where several pieces are."""
+    rows = torch.randn(20, length, generator=torch.Generator().manual_seed(0))
+    every = lengths(rows)
+    exact = rows.double().square().sum(dim=1).sqrt()
+    assert torch.allclose(every, exact, rtol=1e-13, atol=0)
+    for first, last in [(0, 1), (3, 5), (7, 16), (11, 20)]:
+        assert torch.equal(lengths(rows[first:last].clone()), every[first:last])
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["seeded", "secret"])
+def test_noise_that_is_drawn_ahead_is_drawn_once_and_for_one_release(seed, monkeypatch):
+    drawn, normal = [], Randomness.normal
+    monkeypatch.setattr(
+        Randomness, "normal", lambda *given: (drawn.append(normal(*given)), drawn[-1])[1]
+    )
+    one, size = channel(noise=2.0, seed=seed), channel_module.LONG
+    released = []
+    for round in range(2):
+        collection = one.open(round, 2)
+        collection.expect(size)
+        collection.add(torch.zeros(1, size))
+        released.append(collection.publishable(size).double() * one.tasks)
+    assert len(drawn) == 2 and not torch.equal(*released)
+    for noise, sums in zip(drawn, released, strict=True):
+        assert torch.allclose(sums, torch.from_numpy(noise) * 2.0, atol=1e-5)
+
+
+def test_noise_that_a_thread_could_not_draw_is_drawn_at_the_release(monkeypatch):
+    here, normal = threading.get_ident(), Randomness.normal
+
+    def elsewhere_fails(*given):
+        if threading.get_ident() != here:
+            raise MemoryError
+        return normal(*given)
+
+    size = channel_module.LONG
+    expected = channel(noise=2.0).open(0, 1).publishable(size)
+    monkeypatch.setattr(Randomness, "normal", elsewhere_fails)
+    collection = channel(noise=2.0).open(0, 1)
+    collection.expect(size)
+    assert torch.equal(collection.publishable(size), expected)
 
 
 def test_the_divisor_is_the_expected_cohort_not_the_realised_one():

@@ -171,6 +171,9 @@ class Watched(Collection):
         self._known = silent.open(round, channel.rounds)
         self._clip = channel.unit
 
+    def expect(self, length: int) -> None:
+        self._inner.expect(length)
+
     def add(
         self, contributions: Tensor, tasks: Tensor | None = None, count: int | None = None
     ) -> None:

@@ -30,8 +30,9 @@ from tacit.privacy.guarantee import Guarantee, Privacy, guarantee
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer; one that
 needs none is a few large operations."""
-TRACED_SIZE = 1 << 19
-"""Larger models spend their time in their operations, not between them."""
+TRACED_SIZE = {"cpu": 1 << 16, "cuda": 1 << 19}
+"""Larger models spend their time in their operations, not between them: on a processor, one of two
+convolutions takes as long either way, and tracing it takes as long as a chunk of tasks."""
 Public = tuple[dict[str, Tensor], Any, Any]
 """The billboard as tensors, in the order of `Board`'s fields."""
 
@@ -69,7 +70,11 @@ class Course:
         self.stages = (*votes.stages, *method.stages(federation.kind, left))
         # A silo has one task, which is not worth it: tracing takes as long as hundreds of steps.
         self.one_task = not trace
-        traced = trace and 0 < method.gradients <= TRACED_GRADIENTS and model.size <= TRACED_SIZE
+        traced = (
+            trace
+            and 0 < method.gradients <= TRACED_GRADIENTS
+            and model.size <= TRACED_SIZE[device.type]
+        )
         self.clients: dict[str, Together] = {}
         self.sizes: dict[str, int] = {}
         for stage in dict.fromkeys(self.stages):

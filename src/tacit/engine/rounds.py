@@ -133,6 +133,8 @@ class Billboard(Strategy):
         course, method, channel = self.course, self.course.method, self.course.channel
         speaks, stage = isinstance(method, OnBillboard), course.stage_at(board.round)
         collection = channel.open(board.round, course.length, stage) if speaks else None
+        if collection is not None:
+            collection.expect(course.size_at(board.round))
         public, cohort = course.public(board), draw(board.round)
         for sent in self.asked.ask(board, cohort):
             if collection is not None:
@@ -140,10 +142,11 @@ class Billboard(Strategy):
         if collection is None:
             return dataclasses.replace(board, round=board.round + 1)
         clip = channel.unit  # before it follows the quantile
-        mean = collection.publishable(course.size_at(board.round)).to(course.device)
+        mean = collection.publishable(course.size_at(board.round))
         if _diverged(Board({"mean": mean}, board.round)):  # nothing can be made of it: `run` stops
             nowhere = {name: value * torch.nan for name, value in board.tensors.items()}
             return Board(nowhere, board.round + 1)
+        mean = mean.to(course.device)
         if isinstance(method, BillboardMethod) and method.shorten and not stage:
             mean = shortened(mean, clip)
         with threads_for(mean.numel()):
@@ -244,16 +247,19 @@ class Rounds:
 
     def save(self, *, now: bool = True) -> None:
         """End a round; `now` it also survives whatever comes next."""
+        board = Board(self.board.tensors | self.strategy.kept, self.board.round)
+        self.store.settle(board, self._notes() if self.store.keeps else {}, save=now)
+
+    def _notes(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside states and the billboard."""
         channel = self.course.channel
-        notes = {
+        return {
             "curve": self.curve,
             "dropped": channel.dropped,
             "clip": channel.clip if math.isfinite(channel.clip) else None,
             **self._asked.notes,
             "ledger": channel.ledger.mark,
         }
-        board = Board(self.board.tensors | self.strategy.kept, self.board.round)
-        self.store.settle(board, notes, save=now)
 
     def resume(self) -> None:
         """Go on from the last saved round of the store's folder, if there is one."""
@@ -292,7 +298,8 @@ def epsilon_so_far(
 
 def _diverged(board: Board) -> bool:
     """Whether the billboard diverged; it is public, so nothing is told by stopping there."""
-    return not all(bool((value.abs() < LARGEST).all()) for value in board.tensors.values())
+    small = [(value.abs() < LARGEST).all() for value in board.tensors.values()]
+    return bool(small) and not bool(torch.stack(small).all())
 
 
 def _no_better_for(curve: list[dict[str, Any]]) -> int:

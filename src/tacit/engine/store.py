@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import safetensors.torch
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -29,6 +29,19 @@ from tacit.privacy.ledger import Ledger
 
 LEDGER, CHECKPOINT = "ledger.jsonl", "checkpoint"
 TABLE, JOURNAL = "states.bin", "journal.safetensors"
+WORDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""What safetensors calls the kinds of numbers that states and billboards are made of."""
 REMEDY = (
     "put the whole folder of the run back from a backup; without one, count all that its ledger "
     "has as spent, and begin again in another folder"
@@ -64,12 +77,18 @@ class Store:
         else:
             self._rows = torch.zeros(shape, device=device)
         self._pending: list[tuple[Tensor, Tensor]] = []
+        self._room, self._used = list[Tensor](), 0
         self._unsaved: list[Tensor] = []
 
     @property
     def holds(self) -> tuple[str, ...]:
         """What a state is made of."""
         return tuple(self._columns)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything survives this process."""
+        return self._folder is not None
 
     @property
     def journal(self) -> Path:
@@ -79,20 +98,38 @@ class Store:
 
     def take(self, tasks: Tensor, fresh: State) -> State:
         """States of these tasks, stacked; a task that never took part gets a fresh one."""
-        device = next(iter(fresh.values())).device
-        rows = self._rows.index_select(0, tasks.to(self._rows.device)).to(device)
-        new = rows[:, :1] == 0
-        states, begin = {}, 1
+        device, here = next(iter(fresh.values())).device, tasks.to(self._rows.device)
+        new = self._rows[:, :1].index_select(0, here).to(device) == 0
+        # Looking is free on a CPU; a GPU would have to be waited for.
+        some, states, begin = new.is_cuda or bool(new.any()), {}, 1
         for name, width in self._columns.items():
-            states[name] = torch.where(new, fresh[name], rows[:, begin : begin + width])
+            own = self._rows[:, begin : begin + width].index_select(0, here).to(device)
+            states[name] = torch.where(new, fresh[name], own) if some else own
             begin += width
         return states
 
     def put(self, tasks: Tensor, states: State) -> None:
         """New states of tasks of this round; they count once the round is settled."""
-        marks = torch.ones(len(tasks), 1, device=tasks.device)
-        rows = torch.cat([marks, *(states[name] for name in self._columns)], dim=1)
-        self._pending.append((tasks.to(self._rows.device), rows.to(self._rows.device)))
+        own, begin = [states[name] for name in self._columns], 1
+        away = own[0].device != self._rows.device
+        rows = self._waiting(len(tasks), pinned=away)
+        if away:  # in one piece, from a GPU
+            rows.copy_(torch.cat([own[0].new_ones(len(tasks), 1), *own], dim=1))
+        else:
+            rows[:, 0] = 1.0
+            for value in own:
+                rows[:, begin : begin + value.shape[1]] = value
+                begin += value.shape[1]
+        self._pending.append((tasks.to(self._rows.device), rows))
+
+    def _waiting(self, tasks: int, *, pinned: bool) -> Tensor:
+        """Where rows of a round wait: the same memory in every round, because fresh pages are slow,
+        and those that come next can have what these were made in."""
+        place, width = self._used, self._rows.shape[1]
+        if place == len(self._room) or len(self._room[place]) < tasks:
+            self._room[place:] = [self._rows.new_empty(tasks, width, pin_memory=pinned)]
+        self._used += 1
+        return self._room[place][:tasks]
 
     def put_back(self, tasks: Tensor) -> None:
         """States as they are: nothing changes, and saving takes as long as if something did."""
@@ -105,7 +142,7 @@ class Store:
             self._journal(self._pending, board, notes)
         for tasks, rows in self._pending:
             self._rows.index_copy_(0, tasks, rows)
-        changed, self._pending = [tasks for tasks, _ in self._pending], []
+        changed, self._pending, self._used = [tasks for tasks, _ in self._pending], [], 0
         if self._on_disk or self._folder is None:
             return
         self._unsaved += changed
@@ -155,15 +192,36 @@ class Store:
         assert self._file is not None
         with writing(self.journal.with_name(TABLE)):
             self._file.flush()  # the table must hold the last journal before it is replaced
-        width = self._rows.shape[1]
-        empty = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, width))
-        tensors = {
-            f"board.{name}": value.cpu().contiguous() for name, value in board.tensors.items()
-        }
-        tensors["tasks"] = torch.cat([empty[0], *(tasks.cpu() for tasks, _ in changes)])
-        tensors["rows"] = torch.cat([empty[1], *(rows.cpu() for _, rows in changes)])
+        none = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, self._rows.shape[1]))
+        tensors = {f"board.{name}": [value] for name, value in board.tensors.items()}
+        tensors["tasks"], tensors["rows"] = map(list, zip(*(changes or [none]), strict=True))
         metadata = {"notes": json.dumps({"round": board.round, **notes})}
-        replace(self.journal, safetensors.torch.save(tensors, metadata))
+        replace(self.journal, *_packed(tensors, metadata))
+
+
+def _packed(
+    tensors: dict[str, list[Tensor]], metadata: dict[str, str]
+) -> Iterator[bytes | memoryview]:
+    """The parts of a safetensors file: a header, and numbers from where they lie.
+
+    A tensor may come in blocks of rows. To make one of them, and bytes of that, takes longer than
+    to write them to a disk.
+    """
+    header, end = dict[str, Any](__metadata__=metadata), 0
+    # Those with long numbers first: each begins at a multiple of its own length.
+    ordered = sorted(tensors.items(), key=lambda item: -item[1][0].element_size())
+    for name, blocks in ordered:
+        first, begin = blocks[0], end
+        shape = [sum(map(len, blocks)), *first.shape[1:]] if first.ndim else []
+        end += sum(block.numel() * block.element_size() for block in blocks)
+        kind = WORDS[first.dtype]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, blocks in ordered:
+        for block in blocks:
+            yield block.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _mapped(path: Path, shape: tuple[int, int], *, begun: bool) -> np.memmap:

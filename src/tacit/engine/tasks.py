@@ -33,8 +33,9 @@ from tacit.randomness import scramble
 CURVE_TASKS, CURVE_NUMBERS = 1000, 1 << 27
 """The learning curve is drawn from at most so many tasks, and so many parameters of them: looking
 must not cost more than doing."""
-GLANCE = 1 << 25
-"""Nor from more numbers in work: with a small network that is some six hundred rows."""
+GLANCE = 1 << 24
+"""Nor from more numbers in work, parameters among them: with a small network that is some three
+hundred rows."""
 CHUNK_COSTS = {"cpu": 1 << 17, "cuda": 1 << 24}
 """A chunk costs as much as so many numbers, whatever it holds: every operation takes its time. A
 GPU needs a hundred networks at once to be busy."""
@@ -88,7 +89,8 @@ class Tasks:
         tasks, few = None, min(CURVE_TASKS, CURVE_NUMBERS // self.model.size)
         if not closely:
             rows = math.ceil(len(self.federation.part(part).y) / len(self.federation))
-            few = min(few, GLANCE // (rows * (self.course.activations + self._features)))
+            work = rows * (self.course.activations + self._features) + self.model.size
+            few = min(few, GLANCE // work)
         few = max(1, few)
         if len(self.federation) > few:
             step = len(self.federation) / few
@@ -135,9 +137,9 @@ class Tasks:
     ) -> tuple[State, Tensor]:
         """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
         values = [*after.values(), *(() if sent is None else (sent,))]
-        # Times zero, all that is finite is zero, and nothing else is.
-        sound = torch.stack([(value * 0).sum(dim=1) == 0 for value in values]).all(dim=0)
-        if bool(sound.all()):
+        ends = [end for value in values if value.shape[1] for end in (value.amin(1), value.amax(1))]
+        sound = torch.stack(ends).isfinite().all(dim=0)
+        if not sound.is_cuda and bool(sound.all()):  # a GPU is not waited for
             return after, values[-1]
         self.diverged[chunk.filled] |= ~sound
         sound = sound.unsqueeze(1)

@@ -3,8 +3,8 @@
 A post has some fifty words of ten thousand. With a pull λ towards m, a step of rate η is
 w ← w − η(g + λ(w − m)), so u = w − m follows u ← au − ηg with a = 1 − ηλ. The slope g is zero but
 for words of the batch. Written as u = aˢv after s steps, v ← v − (η/aˢ⁺¹)g: nothing happens to the
-other words until the end, where they are m + aᔆ(w − m). So a step gathers and scatters a few rows,
-and there is one pass over all weights a round.
+other words until the end, where they are m + aᔆ(w − m). So a step is two products with the weights
+of a few words, and there is one pass over all weights a round.
 
 It is one operator, because a task knows by itself which words it has: how many there are differs
 from task to task, which nothing that is mapped over tasks can express. Tasks are taken one after
@@ -77,32 +77,31 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _steps_of_one(
-    w: Tensor, m: Tensor, x: Tensor, y: Tensor, weight: Tensor, lr: float, pull: float, how: Any
-) -> Tensor:
+    after: Tensor, w: Tensor, m: Tensor, batches: Batches, lr: float, pull: float, how: Any
+) -> None:
+    """`after` is written; words that occur are columns of `shares`, so a step is two products."""
     words, kind = how
-    outputs = len(w) // (words + 1)
+    (x, y, weight), outputs = batches, len(w) // (words + 1)
     table, middle = (side[: outputs * words].view(outputs, words) for side in (w, m))
     ids = x.long()
-    there = ids > 0
-    share = (there & (ids <= words)).to(w.dtype) / there.sum(dim=2, keepdim=True).clamp(min=1)
+    known = (ids > 0) & (ids <= words)
+    share = known.to(w.dtype) / (ids > 0).sum(dim=2, keepdim=True).clamp(min=1)
     met, place = torch.unique((ids - 1).clamp(0, words - 1), return_inverse=True)
+    shares = w.new_zeros(*x.shape[:2], len(met)).scatter_add_(2, place, share)
     centre = middle.index_select(1, met).T.contiguous()
     v = table.index_select(1, met).T - centre
     offset, origin = w[outputs * words :] - m[outputs * words :], m[outputs * words :]
     keeps, scale = 1 - lr * pull, 1.0
+    there = (shares.flatten(0, 1) @ centre).unflatten(0, x.shape[:2]) + origin
     for s in range(len(x)):
-        rows = place[s].flatten()
-        weights = centre.index_select(0, rows).add_(v.index_select(0, rows), alpha=scale)
-        found = torch.bmm(share[s].unsqueeze(1), weights.unflatten(0, place[s].shape)).squeeze(1)
-        slope = SLOPES[kind](found + (offset + origin), y[s]) * weight[s].unsqueeze(1)
+        found = torch.addmm(there[s], shares[s], v, alpha=scale) + offset
+        slope = SLOPES[kind](found, y[s]) * weight[s].unsqueeze(1)
         scale *= keeps
-        change = (share[s].unsqueeze(2) * slope.unsqueeze(1)).flatten(0, 1)
-        v.index_add_(0, rows, change, alpha=-lr / scale)
+        v.addmm_(shares[s].T, slope, alpha=-lr / scale)
         offset = keeps * offset - lr * slope.sum(dim=0)
-    after = torch.lerp(m, w, scale)
+    torch.lerp(m, w, scale, out=after)
     after[: outputs * words].view(outputs, words).index_copy_(1, met, centre.add_(v, alpha=scale).T)
-    after[outputs * words :] = origin + offset
-    return after
+    torch.add(origin, offset, out=after[outputs * words :])
 
 
 def _steps(
@@ -116,10 +115,13 @@ def _steps(
     *how: Any,
 ) -> Tensor:
     """Of one task, or of several stacked; what all read is not."""
+    after = torch.empty(w.shape, dtype=w.dtype)
     if w.ndim == 1:
-        return _steps_of_one(w, towards, x, y, weight, lr, pull, how)
-    each = zip(w, towards, x, y, weight, strict=True)
-    return torch.stack([_steps_of_one(*own, lr, pull, how) for own in each])
+        _steps_of_one(after, w, towards, Batches(x, y, weight), lr, pull, how)
+    else:
+        for own, before, middle, *rows in zip(after, w, towards, x, y, weight, strict=True):
+            _steps_of_one(own, before, middle, Batches(*rows), lr, pull, how)
+    return after
 
 
 def _mapped(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:

@@ -99,9 +99,11 @@ def _needed(expected: float, spread: float, size: int) -> float:
 
 def chunks(tasks: Tensor, widths: Tensor | int, slots: Callable[[int], int]) -> Iterator[Chunk]:
     """The tasks, width by width, `slots(width)` at a time."""
-    if isinstance(widths, int):
-        widths = torch.full_like(tasks, widths)
-    for width in torch.unique(widths).tolist():
+    if isinstance(widths, int):  # one by itself need not be looked for
+        alike = [(widths, tasks)] if len(tasks) else []
+    else:
+        alike = [(width, tasks[widths == width]) for width in torch.unique(widths).tolist()]
+    for width, those in alike:
         size = slots(width)
-        for some in tasks[widths == width].split(size):
+        for some in those.split(size):
             yield Chunk(some, torch.cat([some, some[:1].expand(size - len(some))]), width)

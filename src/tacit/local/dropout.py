@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,8 +23,15 @@ from torch.nn import functional
 
 from tacit.randomness import scramble
 
-_chance: list[tuple[Tensor, Iterator[int]]] = []
-"""The key of the task whose code is running, and how many masks it drew."""
+
+class _Chance(threading.local):
+    """The key of the task whose code a thread is running, and how many masks it drew."""
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[Tensor, Iterator[int]]] = []
+
+
+_chance = _Chance()
 
 _SELU = -1.7580993408473766
 """What SELU tends to for large negative inputs: what alpha dropout puts in place of a value."""
@@ -32,18 +40,18 @@ _SELU = -1.7580993408473766
 @contextlib.contextmanager
 def own_chance(key: Tensor) -> Iterator[None]:
     """Masks inside are drawn with this key (one 64-bit integer)."""
-    _chance.append((key, itertools.count()))
+    _chance.keys.append((key, itertools.count()))
     try:
         yield
     finally:
-        _chance.pop()
+        _chance.keys.pop()
 
 
 def _kept(like: Tensor, share: float, by_channel: bool) -> Tensor:
     """Which numbers (or whole channels) stay, as a tensor that broadcasts with `like`."""
-    if not _chance:
+    if not _chance.keys:
         raise RuntimeError("dropout draws random numbers here, where no task is training")
-    key, calls = _chance[-1]
+    key, calls = _chance.keys[-1]
     shape = (*like.shape[:2], *[1] * (like.ndim - 2)) if by_channel else like.shape
     place = torch.arange(math.prod(shape), device=like.device)
     drawn = scramble(scramble(key, next(calls)), place) >> 11 & (1 << 52) - 1

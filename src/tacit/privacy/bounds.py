@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -82,8 +81,9 @@ class Bounded:
         longest = LONGEST * clip / unit
         # Where a clip is below all numbers, what is zero must not become zero times infinity.
         scale = torch.where(finite, (longest / norms).clamp(max=min(1 / unit, LARGEST)), 0.0)
-        # Hardly ever is one not: a copy of all for nothing.
-        every = bool(finite.all())
+        # Hardly ever is one not: a copy of all for nothing. To look, a GPU would have to be waited
+        # for, and it copies faster than that.
+        every = not finite.is_cuda and bool(finite.all())
         kept = contributions if every else torch.where(finite.unsqueeze(1), contributions, 0.0)
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
         return cls(kept, scale, bits)
@@ -97,9 +97,9 @@ class Bounded:
         return Bounded(self.kept[:count], self.scale[:count], self.bits[:count], self.parts)
 
     @property
-    def dropped(self) -> int:
-        """How many were not finite."""
-        return int((self.scale == 0).sum())
+    def dropped(self) -> Tensor:
+        """How many were not finite: [], where the contributions are."""
+        return (self.scale == 0).sum()
 
     def vectors(self, place: Place, tasks: Tensor | None) -> Tensor:
         """What each task adds to the sum, in clips and double precision: [k, size]."""
@@ -116,44 +116,64 @@ class Bounded:
             return found
         return torch.cat([found, _paid(self.bits / self.parts).unsqueeze(1)], dim=1)
 
-    def summed(self, place: Place, tasks: Tensor | None, grid: Grid | None) -> Tensor:
-        """Σ of the vectors: exact integers on a grid, or double precision where there is none."""
+    def summed(
+        self, place: Place, tasks: Tensor | None, grid: Grid | None, onto: Tensor | None = None
+    ) -> Tensor:
+        """Σ of the vectors: exact integers on a grid, or double precision where there is none.
+
+        It is added to what there is already, which is written over.
+        """
         length, at_once = self.kept.shape[1], AT_ONCE[self.kept.device.type]
-        bits, part = self.bits / self.parts, place.rest / self.parts
+        if onto is None:
+            onto = _whole(self.scale.new_zeros(place.size(length)), grid)
+        if place.with_bits:
+            onto[-1] += told(self.bits / self.parts, grid)
+        sums = onto[: len(onto) - place.with_bits]
+        part = place.rest / self.parts
         if place.relation is None and place.moments is None:
             # Long vectors are summed a piece of each at a time: one alone would fill the cache.
-            scale, pieces = (self.scale * part).unsqueeze(1), []
-            for piece in self.kept.split(at_once // ABREAST, dim=1):
+            scale = (self.scale * part).unsqueeze(1)
+            wide = at_once // max(2, min(ABREAST, len(scale)))
+            for piece, to in zip(self.kept.split(wide, dim=1), sums.split(wide), strict=True):
                 many = max(1, at_once // piece.shape[1])
-                blocks = zip(piece.split(many), scale.split(many), strict=True)
-                pieces.append(_added((block.double() * by for block, by in blocks), grid))
-            if place.with_bits:
-                pieces.append(told(bits, grid).reshape(1))
-            return torch.cat(pieces)
+                for block, by in zip(piece.split(many), scale.split(many), strict=True):
+                    to += _added(block * by, grid)
+            return onto
         if place.relation is None:
             many = max(1, at_once // place.size(length))
-            sides = (side.split(many) for side in (self.kept, self.scale, self.bits))
-            blocks = (Bounded(*some, parts=self.parts) for some in zip(*sides, strict=True))
-            return _added((block.vectors(place, None) for block in blocks), grid)
+            for some in zip(self.kept.split(many), self.scale.split(many), strict=True):
+                assert place.moments is not None
+                sums += _added(place.moments.each(some[0].double(), some[1]) * part, grid)
+            return onto
         assert tasks is not None
         # A task adds to few of the sums: only those are made.
-        loadings = place.relation.loadings[tasks].double()
-        total = _whole(self.kept.new_zeros(place.relation.sums, length).double(), grid)
+        loadings, each = place.relation.loadings[tasks].double(), sums.view(-1, length)
         for pairs in loadings.nonzero().split(max(1, at_once // length)):
             task, to = pairs.unbind(dim=1)
             scale = self.scale[task] * part * loadings[task, to]
             values = self.kept[task].double() * scale.unsqueeze(1)
-            total.index_add_(0, to, _whole(_steps(values, grid), grid))
-        if not place.with_bits:
-            return total.reshape(-1)
-        return torch.cat([total.reshape(-1), told(bits, grid).reshape(1)])
+            each.index_add_(0, to, _whole(_steps(values, grid), grid))
+        return onto
 
 
 def lengths(vectors: Tensor) -> Tensor:
     """In double precision. Rows are filled up to whole vectors: a GPU adds up a row in another
-    order where it begins elsewhere in memory, and the place of a task must not show."""
-    filled = torch.nn.functional.pad(vectors, (0, -vectors.shape[-1] % 16))
-    return torch.linalg.vector_norm(filled, dim=-1, dtype=torch.float64)
+    order where it begins elsewhere in memory, and the place of a task must not show.
+
+    A piece at a time, cut the same way whoever else is there: to turn numbers into doubles and then
+    measure those is several times faster than both at once, while they are in the cache.
+    """
+    at_once, rows = AT_ONCE[vectors.device.type], vectors.flatten(0, -2)
+    width = at_once // ABREAST
+    blocks = rows.split(max(1, at_once // max(1, min(rows.shape[1], width))))
+    return torch.cat([_lengths(block, width) for block in blocks]).reshape(vectors.shape[:-1])
+
+
+def _lengths(rows: Tensor, width: int) -> Tensor:
+    norm, pad, found = torch.linalg.vector_norm, torch.nn.functional.pad, []
+    for piece in rows.split(width, dim=1):
+        found.append(norm(pad(piece.double(), (0, -piece.shape[1] % 16)), dim=1))
+    return found[0] if len(found) == 1 else norm(torch.stack(found), dim=0)
 
 
 def told(bits: Tensor, grid: Grid | None) -> Tensor:
@@ -165,11 +185,12 @@ def _paid(bits: Tensor) -> Tensor:
     return math.sqrt(BITS_SHARE) * 2 * bits
 
 
-def _added(parts: Iterable[Tensor], grid: Grid | None) -> Tensor:
-    """Σ of the rows of all parts. A part has fewer than 2^22 rows of at most 2^30 steps: doubles
-    hold its sum exactly."""
-    found = [_steps(part, grid).sum(dim=0) for part in parts]
-    return _whole(torch.stack(found), grid).sum(dim=0)
+def _added(vectors: Tensor, grid: Grid | None) -> Tensor:
+    """Σ of the rows, which are written over. They are fewer than 2^22, of at most 2^30 steps:
+    doubles hold their sum exactly."""
+    if len(vectors) == 1 and grid is not None:
+        return vectors[0].mul_(grid.steps).long()  # which rounds towards zero, too
+    return _whole(_steps(vectors, grid).sum(dim=0), grid)
 
 
 def _steps(values: Tensor, grid: Grid | None) -> Tensor:

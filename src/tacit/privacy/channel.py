@@ -72,6 +72,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,12 @@ from tacit.privacy.grid import TAILS, Grid
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
 from tacit.privacy.sampling import Neighbours, Sampler
-from tacit.randomness import Randomness, name_key
+from tacit.randomness import Ahead, Randomness, name_key
 
 CLIP_STEP = 0.2
 """How fast an adaptive clip moves, in logarithm."""
+LONG = 1 << 14
+"""So many numbers of noise are worth a thread of their own."""
 ROOM = 4
 """How many times the persons that there are about, in all, may be at a single task."""
 
@@ -311,7 +314,18 @@ class Collection:
         self.__channel, self.__round, self.__rounds, self.__stage = channel, round, rounds, stage
         self.__grid = channel.grid_at(round)
         self.__sum: Tensor | None = None
+        self.__dropped: list[Tensor] = []
+        self.__drawn: Ahead | None = None
         self.__vectors: dict[int, np.ndarray] = {}
+
+    def expect(self, length: int) -> None:
+        """Contributions of this length are under way: the noise is drawn meanwhile, if it takes
+        long. It is for this one release, which is booked before it leaves."""
+        channel, size = self.__channel, self.__channel.place.size(length)
+        release, grid = channel.release_at(self.__round), self.__grid
+        ours = channel.curator is None and not channel.noisy_tasks
+        if release is not None and grid is not None and ours and size >= LONG:
+            self.__drawn = Ahead(partial(self.__noise, grid, release.noise_multiplier, size))
 
     def add(
         self, contributions: Tensor, tasks: Tensor | None = None, count: int | None = None
@@ -326,9 +340,9 @@ class Collection:
         bounded = Bounded.of(contributions, channel.clip, channel.moments).over(parts)
         bounded = bounded.first(len(contributions) if count is None else count)
         tasks = None if tasks is None else tasks[: len(bounded.kept)]
-        channel.dropped += bounded.dropped
+        self.__dropped.append(bounded.dropped)
         if channel.curator is None and channel.task_clip is None:
-            self.__take(bounded.summed(place, tasks, grid))
+            self.__sum = bounded.summed(place, tasks, grid, self.__sum)
             return
         assert tasks is not None and grid is not None
         vectors = grid.integers(bounded.vectors(place, tasks).cpu().numpy())
@@ -349,7 +363,7 @@ class Collection:
             self.__take(vectors.sum(dim=0))
             return
         lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True, dtype=torch.float64)
-        self.__channel.dropped += int((~lengths.isfinite()).sum())
+        self.__dropped.append((~lengths.isfinite()).sum())
         if self.__grid is not None:
             integers = self.__grid.integers(vectors.cpu().numpy())
             self.__take(torch.from_numpy(integers).sum(dim=0))
@@ -357,7 +371,10 @@ class Collection:
             self.__take(torch.where(lengths.isfinite(), vectors.double(), 0.0).sum(dim=0))
 
     def __take(self, total: Tensor) -> None:
-        self.__sum = total if self.__sum is None else self.__sum + total
+        if self.__sum is None:
+            self.__sum = total
+        else:
+            self.__sum += total
 
     def publishable(self, size: int) -> Tensor:
         """Book the release, then make it: the noisy sum over the expected cohort size.
@@ -369,6 +386,8 @@ class Collection:
         moments, place = channel.moments, channel.place
         unit = channel.unit  # an adaptive clip moves below, for the next round
         total, bits = place.apart(self.__opened(place.size(size)) * channel.share)
+        # Only now: a GPU has been waited for already.
+        channel.dropped, self.__dropped = channel.dropped + sum(map(int, self.__dropped)), []
         if place.with_bits and not self.__stage:  # votes of a stage say nothing about the rest
             assert channel.quantile is not None
             # Too many within the clip: it is larger than asked for, and must shrink.
@@ -400,7 +419,8 @@ class Collection:
             secret, step = channel.randomness.secret, 1 / grid.steps
             if secret:
                 self.__book(release, size, grid=step)
-            opened = self.__noise(grid, release.noise_multiplier, size)
+            drawn, self.__drawn = self.__drawn, None
+            opened = drawn.take() if drawn else self.__noise(grid, release.noise_multiplier, size)
             opened = opened if total is None else opened + total.cpu().numpy()
             opened = sum(vectors.values(), opened)
             if not secret:  # this noise may come again, and another sum with it is another release
