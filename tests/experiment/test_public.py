@@ -12,6 +12,7 @@ import torch
 import tacit
 from tacit import Mixed, Privacy, TacitError
 from tacit.experiment.start import model_of
+from tacit.local import units
 from tacit.methods.linear import as_parameters, from_parameters
 from tacit.methods.posterior import PRIORS, shrunk
 from tests.test_cli import fail, succeed
@@ -57,7 +58,7 @@ def stages(run) -> list[str]:
 def test_the_same_epsilon_buys_more(kind):
     table = sites(150, kind=kind)
     without, found = (trained(table, rows, kind=kind) for rows in (None, public(kind=kind)))
-    assert stages(without)[:2] == ["units", "places"] and "units" not in stages(found)
+    assert stages(without)[:4] == [*units.STAGES] and "units" not in stages(found)
     assert len(found.simulation.channel.ledger) == len(without.simulation.channel.ledger) - 2
     assert found.guarantee.epsilon == pytest.approx(1.0, abs=0.01)
     assert without.guarantee.epsilon == pytest.approx(1.0, abs=0.01)
