@@ -163,7 +163,7 @@ def test_a_bell_is_found_again_from_its_mean_point():
     low, high = torch.tensor([[-1.0, -1.2, 0.1], [1.0, 0.4, 0.9]]).double()
     bells = low + (high - low) * torch.rand(200, 3, generator=generator).double()
     board = {name: torch.ones(200).double() for name in units.NAMES}
-    told = vmap(units._of_bell)(bells)
+    told = units._of_bell(bells)
     found = units.read("closer", told.flatten() / math.sqrt(200), torch.zeros(1).double(), board)
     right = told.norm(dim=1) < units.FARTHEST
     centre, deviation = 1 + units.WIDE * bells[:, 0], units.WIDE * bells[:, 1].exp()

@@ -37,7 +37,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import jacrev, vmap
 
 STAGES = ("units", "places", "closer", "closest")
 SHARES = (0.32, 0.42, 0.08, 0.18)
@@ -61,8 +60,9 @@ TOGETHER, SURE = {"units": 0.4, "places": 0.6}, 4.0
 MIDDLE = (SMALLEST + LARGEST) / 2
 WIDE = 1.6
 """A sphere is seen from a place that is so many deviations wide."""
-FARTHEST, STEPS, RIDGE = 0.97, 20, 0.1
-"""Longest mean point that is believed; steps until a bell has it, and what keeps them short."""
+FARTHEST, STEPS, RIDGE, NEAR = 0.97, 12, 0.05, 1e-4
+"""Longest mean point that is believed; steps until a bell has it, what keeps them short, and how
+far a slope is looked at."""
 RATHER_UP = 1.15
 """Units are chosen rather too large: what is far out costs more than noise does."""
 
@@ -193,10 +193,12 @@ def _read_closer(told: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:
     """The bell whose tasks, with spreads that are all alike, have the told mean point."""
     told = told / (told.norm(dim=1, keepdim=True) / FARTHEST).clamp(min=1.0)
     begin, low, high = (torch.tensor(side).to(told) for side in _BELLS)
-    bell, ridge = begin.expand_as(told), RIDGE * torch.eye(3).to(told)
+    bell, each = begin.expand_as(told), torch.eye(3).to(told)
+    around = torch.cat([NEAR * each, -NEAR * each, 0 * each[:1]])
     for _ in range(STEPS):  # Gauss and Newton
-        off, slope = told - vmap(_of_bell)(bell), vmap(jacrev(_of_bell))(bell)
-        steep, up = slope.mT @ slope + ridge, slope.mT @ off.unsqueeze(2)
+        seen = _of_bell(bell.unsqueeze(1) + around)
+        slope, off = (seen[:, :3] - seen[:, 3:6]) / (2 * NEAR), told - seen[:, 6]
+        steep, up = slope @ slope.mT + RIDGE * each, slope @ off.unsqueeze(2)
         step = torch.linalg.solve_ex(steep, up)[0].squeeze(2)
         bell = torch.minimum(torch.maximum(bell + step, low), high)
     unit = _unit(board)
@@ -206,14 +208,14 @@ def _read_closer(told: Tensor, board: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_bell(bell: Tensor) -> Tensor:
-    """The mean point of tasks whose centres are a bell: where that is, the logarithm of its
+    """The mean point of tasks whose centres are a bell [.., 3]: where that is, the logarithm of its
     deviation with that inside tasks, and what part of it is inside."""
-    away, power, inside = bell.unbind()
+    away, power, inside = bell.unsqueeze(-2).unbind(dim=-1)
     nodes, chances = (side.to(bell) for side in _PLACES)
     between = (1 - inside**2).clamp(min=1e-4).sqrt()
     wide = power.exp()
     points = _sphere(away + wide * between * nodes, wide * inside)
-    return (chances.unsqueeze(1) * points).sum(dim=0)
+    return (chances.unsqueeze(1) * points).sum(dim=-2)
 
 
 class Read(NamedTuple):
