@@ -61,6 +61,25 @@ def test_own_units_are_made_of_all_rows_that_a_task_learns_from():
     assert torch.allclose(found.target_scale.scale, whole.target_scale.scale, rtol=1e-6)
 
 
+def test_gaps_are_no_values_of_a_task():
+    """With every other value lacking, a unit of all rows is that of the values there are."""
+    x, y, site = table(rows=40)
+    columns = {"a": x[:, 0].copy(), "b": x[:, 1], "y": y, "site": site}
+    columns["a"][::2] = np.nan
+    columns["a"][site == 5] = np.nan
+    options = {"task": "site", "target": "y", "test": 0.0, "split_seed": 3}
+    split = data.from_table(columns, validation=0.25, **options)
+    whole = data.from_table(columns, validation=0.0, **options)
+    found = in_own_units(split.without_validation())
+    assert found.units is not None and whole.units is not None
+    assert torch.allclose(found.units.spread, whole.units.spread, rtol=1e-6, equal_nan=True)
+    assert torch.allclose(found.units.centre, whole.units.centre, rtol=1e-6)
+    assert found.units.spread[5, 0].isnan() and found.units.spread[4, 0] > 3.0
+    gap = found.train.x[:, list(found.features).index("a (missing)")] > 0
+    filled = found.train.x[gap, list(found.features).index("a")]
+    assert gap.sum() == 140 and not filled.any()
+
+
 def test_features_end_at_the_farthest_unit_also_those_that_are_predicted_later():
     x, y, site = table()
     x[0, 0], x[20, 1], new = 1e7, -1e9, np.array([[1e4, 2e4, -1e30]])

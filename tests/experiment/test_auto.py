@@ -11,6 +11,7 @@ import torch
 import tacit
 from tacit.experiment.auto import choose
 from tacit.experiment.plan import Plan
+from tacit.local import units
 from tacit.methods import MPMTL, PMTL, FedAvg, Mixed, RelatedPMTL, SharedPrior
 from tests.conftest import arrays
 
@@ -41,7 +42,7 @@ def test_other_models_take_steps_that_cannot_diverge():
         assert isinstance(found.method, PMTL) and found.method.steepest is not None
         assert found.method.clip_quantile is not None and found.method.shorten
         assert found.method.units == "common"
-        assert found.rounds == 32  # two of them vote for units
+        assert found.rounds == 34  # four of them vote for units
     assert isinstance(picked(table(), "linear-no-intercept").method, SharedPrior)
     related = dataclasses.replace(table().clustered([0, 1] * 6))
     assert isinstance(picked(related).method, RelatedPMTL)
@@ -103,7 +104,7 @@ def test_networks_are_trained_in_common_units_whatever_the_columns_were():
     raw = tacit.data.from_arrays(1e5 * x + 1e6, 1e-4 * y, names, kind="regression")
     found = tacit.train(raw, model="mlp", privacy=tacit.Privacy(epsilon=8.0), **RUN)
     stages = [entry.get("stage") for entry in found.simulation.channel.ledger.entries]
-    assert stages[:3] == ["units", "places", None] and len(stages) == 32
+    assert stages[:5] == [*units.STAGES, None] and len(stages) == 34
     assert found.simulation.board["centre"][0] == pytest.approx(1e6, rel=0.2)
     assert found.measured.overall["nmse_pooled"] < 0.6
     assert not found.diverged

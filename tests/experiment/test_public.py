@@ -12,6 +12,7 @@ import torch
 import tacit
 from tacit import Mixed, Privacy, TacitError
 from tacit.experiment.start import model_of
+from tacit.local import units
 from tacit.methods.linear import as_parameters, from_parameters
 from tacit.methods.posterior import PRIORS, shrunk
 from tests.test_cli import fail, succeed
@@ -55,10 +56,11 @@ def stages(run) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_the_same_epsilon_buys_more(kind):
-    table = sites(150, kind=kind)
+    table = sites(133, kind=kind)
     without, found = (trained(table, rows, kind=kind) for rows in (None, public(kind=kind)))
-    assert stages(without)[:2] == ["units", "places"] and "units" not in stages(found)
-    assert len(found.simulation.channel.ledger) == len(without.simulation.channel.ledger) - 2
+    assert stages(without)[:4] == [*units.STAGES] and "units" not in stages(found)
+    fewer, more = (len(run.simulation.channel.ledger) for run in (found, without))
+    assert fewer == more - len(units.STAGES)
     assert found.guarantee.epsilon == pytest.approx(1.0, abs=0.01)
     assert without.guarantee.epsilon == pytest.approx(1.0, abs=0.01)
     lengths = found.simulation.course.sizes["lengths"], without.simulation.course.sizes["lengths"]

@@ -142,7 +142,7 @@ def test_privacy_widens_every_error_and_is_told_apart():
         if math.isfinite(after.error):
             assert after.error == pytest.approx(math.hypot(after.sampling, after.privacy))
             assert abs(after.estimate - before.estimate) < 4 * after.error
-    assert (exact.tasks, private.tasks, private.releases) == (300, 300, 6)
+    assert (exact.tasks, private.tasks, private.releases) == (300, 300, 8)
     assert "ε=1.00" in private.guarantee and "covered by the guarantee" in private.label
 
 

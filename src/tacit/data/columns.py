@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,3 +179,10 @@ def _numbers(table: Table, name: str) -> np.ndarray | None:
             f"column {name!r} is empty; pass drop=[{name!r}] (--drop {name}) to leave it out"
         )
     return numbers
+
+
+def gaps_of(features: Sequence[str]) -> dict[int, int]:
+    """Which columns have another one that tells of their gaps, by their places."""
+    place = {name: k for k, name in enumerate(features)}
+    beside = {k: place.get(f"{name} {GAP}") for k, name in enumerate(features)}
+    return {k: gap for k, gap in beside.items() if gap is not None}

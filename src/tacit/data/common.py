@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.data.columns import gaps_of
 from tacit.data.federation import PARTS, Federation, OwnUnits, Rows, TargetScale
 from tacit.data.preprocess import NUMBERS_AT_ONCE, Fitted, Preprocessing, moments
 
@@ -52,26 +53,28 @@ def in_own_units(federation: Federation) -> Federation:
 
     They were made before anybody knew that validation rows are not needed. Of few rows every one
     counts: one row has no spread, and a task's vote for a unit, or its own where votes drown, was
-    that of its table.
+    that of its table. Gaps are filled and no values; they are at the new centre.
     """
     units, made, train = federation.units, federation.preprocessing, federation.train
     if units is None or made is None:
         return federation
-    columns = list(units.columns)
+    columns, gaps = list(units.columns), gaps_of(federation.features)
     target = federation.target_scale if len(units) > len(columns) else None
-    sides = [train.x[:, columns]]
+    sides = [_without(train.x, gaps, math.nan)[:, columns]]
     sides += [train.y.unsqueeze(1)] if target is not None else []
     seen = torch.cat([side.double().cpu() for side in sides], dim=1).numpy()
     mean, spread = map(torch.from_numpy, moments(seen, train.offsets.cpu().numpy()))
+    never = np.logical_and.reduceat(np.isnan(seen), train.offsets[:-1].cpu().numpy(), axis=0)
     scale = made.scale[:, columns]
     if target is not None:
         scale = torch.cat([scale, target.scale.unsqueeze(1).to(scale)], dim=1)
     safe = torch.where(spread > 0, spread, 1.0)
     centre, wide = units.centre + scale * mean, scale * spread
-    wide = torch.where(units.spread.isnan(), units.spread, wide)
+    wide = torch.where(torch.from_numpy(never), torch.nan, wide)
     factor, offset, count = 1 / safe, -mean / safe, len(columns)
     moves = factor[:, :count], offset[:, :count]
     parts = {name: _moved(federation.part(name), columns, *moves, math.inf) for name in PARTS}
+    parts = {name: replace(rows, x=_without(rows.x, gaps, 0.0)) for name, rows in parts.items()}
     shifts, scales = made.shift.double().clone(), made.scale.double().clone()
     shifts[:, columns], scales[:, columns] = centre[:, :count], (scale * safe)[:, :count]
     fill = None if made.fill is None else made.fill.clone()
@@ -193,6 +196,14 @@ def _one_more(side: Tensor, rows: int) -> Tensor:
     if len(side) == 1 or rows == 1:
         return side[:1].expand(rows, -1)
     return torch.cat([side[: rows - 1], side[:1]])
+
+
+def _without(x: Tensor, gaps: dict[int, int], filled: float) -> Tensor:
+    """Rows with this in the place of gaps, which columns beside them tell of."""
+    x = x.clone() if gaps else x
+    for column, gap in gaps.items():
+        x[:, column] = torch.where(x[:, gap] > 0.5, filled, x[:, column])
+    return x
 
 
 def _moved(rows: Rows, columns: list[int], factor: Tensor, offset: Tensor, farthest: float) -> Rows:

@@ -83,10 +83,9 @@ class Votes:
             return others
         others = (1.0,) * self.rounds_after(rounds) if others is None else others
         share = SHARE + MORE * min(1.0, FEW / tasks)
-        total = sum(weight**2 for weight in others)
-        each = math.sqrt(share / (1 - share) * total / len(self.stages))
-        most = max(each, *others)
-        return tuple(weight / most for weight in (*(each,) * len(self.stages), *others))
+        total = share / (1 - share) * sum(weight**2 for weight in others)
+        each = *(math.sqrt(total * part) for part in self._ballot.SHARES), *others
+        return tuple(weight / max(each) for weight in each)
 
     def blank(self, like: Tensor) -> dict[str, Tensor]:
         return self._ballot.blank(self.columns, like) if self.columns else {}

@@ -104,7 +104,7 @@ def releases(
         blur = each[0] * math.sqrt(votes.columns)
         heard = NormalDist().cdf(PEAK / blur - ranges.CLEAR)
     elif votes.columns:
-        blur = each[0] * math.sqrt((2 * len(units.POWERS) - 1) * votes.columns)
+        blur = each[0] * math.sqrt(2 * len(units.POWERS) * votes.columns)
         heard = NormalDist().cdf(1 / blur - units.SURE)
     stages = method.stages(facts.kind, after)
     said = tuple(

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 STAGES = ("sizes", "first zoom", "second zoom", "third zoom")
+SHARES = (0.25, 0.25, 0.25, 0.25)
+"""Parts of what units cost."""
 NAMES = ("low", "high", "centre", "spread")
 DECADES = torch.logspace(-7, 12, 20, dtype=torch.float64)
 """Sizes below the first count as zero, those above the last as that."""

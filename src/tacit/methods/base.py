@@ -281,7 +281,7 @@ class BillboardMethod(OnBillboard, TrainedMethod):
     clip_quantile: float | None = None
     """Let the clip follow this quantile of the norms, privately; `clip` is where it starts."""
     units: Units = "own"
-    """"common": two rounds vote for units of the columns first, charged inside the promise."""
+    """"common": a few rounds vote for units of the columns first, charged inside the promise."""
     shorten: bool = False
     """Shorten a release that is longer than a clip: no mean without noise is, and noise must not
     pile up where tasks are few for so many parameters."""

@@ -182,7 +182,7 @@ class Mixed(LinearMethod):
         if again < 0 or (not self.exact and again >= HISTORY):
             raise TacitError(
                 f"a mixed model makes {len(before) + 1} to {len(before) + HISTORY} rounds about "
-                "its coefficients (and two before them about units): leave rounds out"
+                "its coefficients (and a few before them about units): leave rounds out"
             )
         anew = self.exact or kind != "regression"
         return (*before, "information", *("information" if anew else "scores",) * again)
