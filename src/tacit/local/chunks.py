@@ -101,7 +101,7 @@ def chunks(tasks: Tensor, widths: Tensor | int, slots: Callable[[int], int]) -> 
     """The tasks, width by width, `slots(width)` at a time."""
     if isinstance(widths, int):
         widths = torch.full_like(tasks, widths)
-    for width in torch.unique(widths).tolist():
+    for width in torch.unique(torch.unique_consecutive(widths)).tolist():  # mostly alike
         size = slots(width)
         for some in tasks[widths == width].split(size):
             yield Chunk(some, torch.cat([some, some[:1].expand(size - len(some))]), width)
