@@ -470,3 +470,13 @@ def test_audit_takes_the_options_of_train(table):
     assert "promises no ε" in fail(
         ["audit", "--data", str(table), "--task", "hospital", "--target", "outcome"]
     )
+
+
+@pytest.mark.parametrize(
+    ("noise_by", "words"),
+    [("curator", "sees each task's sum over its bounded rows"), ("task", "noisy sums")],
+)
+def test_a_run_says_whom_one_has_to_trust(table, tmp_path, noise_by, words):
+    hidden = {"unit": "row", "persons": 300, "noise_by": noise_by, "cohort": None}
+    shown = succeed(arguments(table, tmp_path / "run", method="mixed", rounds=None, **hidden))
+    assert words in next(line for line in shown.splitlines() if line.startswith("Trust"))

@@ -12,6 +12,7 @@ from scipy import stats
 import tacit
 from tacit.deploy.conduct import RESULT, STATUS, conduct
 from tacit.deploy.messages import Broken, Reply
+from tacit.errors import TacitError
 from tacit.privacy import Release
 from tacit.privacy.accounting import spent
 from tacit.randomness import Randomness
@@ -97,6 +98,23 @@ def test_a_reply_that_breaks_the_rules_counts_as_zero(what, seeded, federation, 
     assert set(result["excluded"]) == {"task-1"} and "task-1" not in done.finished
     asked = [request for request in direct.requests if request.kind == "train"]
     assert len(asked) == 2 * 4 - 1  # in later rounds it is not asked
+
+
+@pytest.mark.parametrize("since", [0, 1])
+def test_where_no_silo_answers_nothing_is_released(since, seeded, federation, tmp_path):
+    """It would be nothing but noise, and paid for; a run that is begun again loses nothing."""
+
+    def nobody(task, request, reply):
+        return None if request.round >= since else reply
+
+    with pytest.raises(TacitError, match=f"no silo answered in round {since + 1}"):
+        run(seeded, federation, tmp_path / "broken", answered=nobody)
+    ledger = tmp_path / "broken" / "coordinator" / "ledger.jsonl"
+    assert (booked(tmp_path / "broken") if ledger.exists() else []) == [*range(since)]
+    run(seeded, federation, tmp_path / "broken")
+    run(seeded, federation, tmp_path / "whole")
+    assert same(board(tmp_path / "broken"), board(tmp_path / "whole"))
+    assert booked(tmp_path / "broken") == booked(tmp_path / "whole")
 
 
 def test_an_earlier_reply_cannot_be_sent_again(seeded, federation, tmp_path):

@@ -204,7 +204,9 @@ def test_a_coordinator_with_a_damaged_file_says_which(tmp_path, name, fault):
             terms, tmp_path / "coordinator", Direct(silos_of(federation, terms, tmp_path))
         )
     except TacitError as error:
-        assert path.name in str(error)
+        # A key with another digit is a key: silos see that it is not the one of this run.
+        refused = fault is flip and name == "run.json" and "no silo answered" in str(error)
+        assert path.name in str(error) or refused
     else:
         assert fault is flip and done.guarantee.releases >= 3
 

@@ -199,6 +199,8 @@ def test_settings_that_do_not_go_with_it_are_refused():
     with pytest.raises(TacitError, match="clip_quantile counts persons"):
         method = tacit.FedAvg(clip_quantile=0.5)
         tacit.train(federation, method, privacy=BOTH, rounds=2, seed=0)
+    with pytest.raises(TacitError, match="Clusters counts persons, and a task's sum"):
+        tacit.train(federation, tacit.Clusters(groups=2), privacy=BOTH, seed=0)
     with pytest.raises(TacitError, match="not shortened for whole tasks"):
         tacit.tune(federation, tacit.FedAvg(), search={"lr": [0.1, 0.2]}, privacy=BOTH)
     terms = agreed(federation, tacit.FedAvg(), privacy=BOTH, rounds=2, curator=SERVERS)

@@ -105,6 +105,22 @@ def test_one_person_at_both_sites_must_be_paid_for():
     assert made.guarantee_.epsilon <= 4.0
 
 
+@pytest.mark.parametrize(
+    ("kind", "estimator"),
+    [
+        ("binary", PrivateMultiTaskClassifier),
+        ("regression", PrivateMultiTaskRegressor),
+        ("regression", PrivateMixedModel),
+    ],
+)
+def test_whole_tasks_are_hidden_beside_their_persons(kind, estimator):
+    x, y, site, person = rows(kind)
+    made = estimator(**PROMISE, tasks_epsilon=6.0).fit(x, y, tasks=site, persons=person)
+    promise = made.guarantee_
+    assert promise.epsilon <= 4.0 < 5.99 < promise.tasks_epsilon <= 6.0
+    assert "and beside that" in str(promise) and "any one task added or removed" in str(promise)
+
+
 def test_what_does_not_fit_together_is_refused(tmp_path):
     x, y, site, person = rows()
 
@@ -118,6 +134,9 @@ def test_what_does_not_fit_together_is_refused(tmp_path):
     refuse("needs n_persons", unit="person")
     refuse("n_persons='many'", unit="person", n_persons="many")
     refuse("n_persons and at_most are about persons", n_persons=80, persons=None)
+    refuse("tasks_epsilon='4'", unit="person", n_persons=80, tasks_epsilon="4")
+    refuse("tasks_epsilon.* is about persons", tasks_epsilon=4.0, persons=None)
+    refuse("tasks_epsilon and at_most say nothing", epsilon=None, tasks_epsilon=4.0, persons=None)
     refuse("unit='patient': choose one of", unit="patient", n_persons=80, persons=None)
     refuse("asks for no privacy", epsilon=None, unit="person", n_persons=80)
     refuse("persons has 3", unit="person", n_persons=80, persons=person[:3])

@@ -31,4 +31,5 @@ def show(run: Run, folder: Path, *, quiet: bool, as_json: bool, first: Table | N
         if result["public"]:
             print(fitted_on(result["public"]), end="\n\n")
         console.print(f"[bold]Guarantee[/bold] {run.guarantee}", soft_wrap=True)
+        console.print(f"[bold]Trust[/bold]     {run.guarantee.trusts}", soft_wrap=True)
         console.print(f"[bold]Report[/bold]    {folder / 'report.html'}", soft_wrap=True)

@@ -151,7 +151,10 @@ class AskedSilos:
         whole = torch.int64 if course.of_persons else torch.float32
         expected = {"sent": torch.zeros(size, dtype=whole)}
         asked = {"tensors": board.tensors, **self.request(board)}
-        for task, reply in self._ask_cohort("train", drawn, board.round, expected, **asked).items():
+        replies = self._ask_cohort("train", drawn, board.round, expected, **asked)
+        if not replies:
+            self._stop_without_silos(board.round, len(drawn))
+        for task, reply in replies.items():
             vector = reply.tensors["sent"].unsqueeze(0) * (task in drawn)
             if exchanges:
                 wrong = _unmixable(vector, reply.size)
@@ -162,6 +165,20 @@ class AskedSilos:
             else:
                 sizes = torch.tensor([reply.size]) if exchanges else None
                 yield Sent(torch.tensor([task]), vector, 1, sizes, bounded=True)
+
+    def _stop_without_silos(self, round: int, drawn: int) -> None:
+        """Nothing but noise would be released, and paid for.
+
+        Who answers is known to whoever asks. In rounds of a few, those may be away by chance.
+        """
+        everybody = drawn == len(self._course.names) or self._hides
+        nobody_yet = drawn > 0 and not self.asking.answered
+        if self._course.channel.release is not None and (everybody or nobody_yet):
+            raise TacitError(
+                f"no silo answered in round {round + 1} with what can be used (events.jsonl says "
+                "why), so there is nothing to release: nothing was booked for it; start the "
+                "coordinator again when silos are there, and the run goes on with this round"
+            )
 
     def answer(self, board: Board, tasks: Tensor, answers: Iterator[Tensor]) -> None:
         """Send silos what the curator answers them."""

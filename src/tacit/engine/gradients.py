@@ -30,6 +30,8 @@ from tacit.methods.base import Board, TrainedMethod
 from tacit.privacy.factors import FINE, FINEST, MOST, ROWS, WIDEST, Factors, Layer
 from tacit.privacy.grid import Grid
 
+POWERS = 2 ** torch.arange(ROWS.bit_length())
+"""Rows of persons are filled up to so many."""
 BYTES = 8
 """Of every number of a row that is in work. Larger chunks than those of tasks are faster: there are
 many small operations on the lengths of rows."""
@@ -87,7 +89,8 @@ class Gradients:
                 return total, lost - int((~drawn[chunk.tasks]).sum())
 
         with threads_for(len(persons)):
-            widths = 2 ** rows.count(persons).double().log2().ceil().long()
+            powers = POWERS.to(persons.device)
+            widths = powers[torch.bucketize(rows.count(persons), powers)]
         each = chunks(persons, widths, self._slots)
         for total, dropped in side_by_side(step, each, abreast_for(rows.x)):
             channel.dropped += dropped

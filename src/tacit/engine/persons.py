@@ -44,6 +44,7 @@ class Persons:
 
     def _take(self, rows: Rows) -> None:
         self._rows, self._task, self._who = by_person(rows)
+        self._counts = self._rows.counts
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """What persons of these tasks contribute; then tasks learn for themselves."""
@@ -90,17 +91,23 @@ class Persons:
         assert grid is not None  # persons contribute to what is bounded, always
         short = None if votes else self._gradients
         with threads_for(len(self._task)):
-            inside = torch.isin(self._task, cohort)
+            inside = self._of(cohort)
             drawn = inside & self._drawn(board.round)
             working = few = (inside if self._all_work else drawn).nonzero().squeeze(1)
             if short is not None:
-                meant = short.takes(self._rows.count(working), grid)
+                meant = short.takes(self._counts[working], grid)
                 few, working = working[meant], working[~meant]
         if short is not None:
             yield from short.contribute(board, self._rows, few, drawn, grid)
         width = 1 if votes else method.rows
         each = tasks.chunks(working, self._rows, width, of=course.channel.tasks)
         yield from side_by_side(step, each, tasks.abreast)
+
+    def _of(self, cohort: Tensor) -> Tensor:
+        """Who belongs to one of these tasks."""
+        asked = torch.zeros(len(self.course.names), dtype=torch.bool, device=cohort.device)
+        asked[cohort] = True
+        return asked[self._task]
 
     def _drawn(self, round: int) -> Tensor:
         """Who contributes: every person by itself, at the sampler's rate."""

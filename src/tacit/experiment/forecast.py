@@ -177,7 +177,9 @@ def forecast(
     epsilon : the promise; None for no privacy
     rounds, cohort : if not what is usual for the method
     unit, persons : who is hidden, a whole "task", every "person" or every "row"; and about how many
-        persons all tasks have together (rows are tasks times rows, unless it is said)
+        persons all tasks have together (rows are tasks times rows, unless it is said). What it
+        costs to hide whole tasks beside them (`tasks_epsilon`) is not foreseen: it follows from how
+        long tasks' own sums are, and no public fact tells that
     simulate : also make so many runs on tables that are made up accordingly
     """
     for name, value, least in (("tasks", tasks, 2), ("rows", rows, 2), ("features", features, 1)):

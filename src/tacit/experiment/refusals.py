@@ -232,9 +232,11 @@ def _check_unit(plan: Plan, method: Method, federation: Federation) -> None:
             f"{method.called} has a sum for every task, and so no votes of all persons for units "
             "of columns: give constants for all columns (in the schema, or scale=, target_scale=)"
         )
-    if plan.privacy.tasks_epsilon is not None and getattr(method, "clip_quantile", None):
+    counts = ["clip_quantile"] if getattr(method, "clip_quantile", None) else []
+    counts += [method.called] if isinstance(method, Grouped) else []
+    if plan.privacy.tasks_epsilon is not None and counts:
         raise TacitError(
-            "clip_quantile counts persons, and a task's sum that is shortened for tasks_epsilon "
+            f"{counts[0]} counts persons, and a task's sum that is shortened for tasks_epsilon "
             "counts fewer: leave one of the two out"
         )
     if plan.engine != SIMULATE:

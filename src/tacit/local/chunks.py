@@ -102,7 +102,8 @@ def chunks(tasks: Tensor, widths: Tensor | int, slots: Callable[[int], int]) -> 
     if isinstance(widths, int):  # one by itself need not be looked for
         alike = [(widths, tasks)] if len(tasks) else []
     else:
-        alike = [(width, tasks[widths == width]) for width in torch.unique(widths).tolist()]
+        found = torch.unique(torch.unique_consecutive(widths)).tolist()  # mostly alike
+        alike = [(width, tasks[widths == width]) for width in found]
     for width, those in alike:
         size = slots(width)
         for some in those.split(size):

@@ -104,7 +104,7 @@ class Factors:
         """
         self._check(grid, channel.place)
         inputs, errors = self._lengths()  # [layers, k, rows]
-        finite = (inputs + errors).isfinite().all(dim=0).all(dim=1)
+        finite = (inputs + errors).sum(dim=(0, 2)).isfinite()  # of lengths, all of them
         kept, dropped = self, count - int(finite[:count].sum())
         if not bool(finite.all()):
             kept = self._with_nothing_for(~finite)

@@ -48,7 +48,7 @@ class PrivateMixedModel(_Private):
 
     Parameters
     ----------
-    epsilon, delta, neighbours, unit, n_persons, at_most : what to promise, as for
+    epsilon, delta, neighbours, unit, n_persons, at_most, tasks_epsilon : what to promise, as for
         `PrivateMultiTaskRegressor`; epsilon=None asks for no privacy, and gives the REML estimate
     kind : "regression"; "count" for numbers, 0 or more; "binary" or "multiclass" for classes; None
         for binary where y has two values, multiclass where it is text, and regression otherwise
@@ -87,6 +87,7 @@ class PrivateMixedModel(_Private):
         unit: Unit = "task",
         n_persons: int | None = None,
         at_most: int = 1,
+        tasks_epsilon: float | None = None,
         rounds: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         ledger: str | Path | None = None,
@@ -99,6 +100,7 @@ class PrivateMixedModel(_Private):
         self.unit: Unit = unit
         self.n_persons = n_persons
         self.at_most = at_most
+        self.tasks_epsilon = tasks_epsilon
         self.rounds = rounds
         self.random_state = random_state
         self.ledger = ledger

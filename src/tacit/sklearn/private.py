@@ -299,6 +299,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         privacy, and `guarantee_` says so
     unit, n_persons, at_most : who is hidden: whole tasks, every "person" (`fit(..., persons=...)`)
         or every "row"; about how many of them there are in all, and at how many tasks one may be
+    tasks_epsilon : where persons or rows are hidden, hide whole tasks as well, at this ε
     rounds : None for what is usual for the method: 6 with "mixed", 3 with "prior" (1 where its mean
         is 0, 5 where it is 1), 10 with "mpmtl", 100 with most others
     target_scale : "task" lets each task standardise its own targets ("mixed" then goes over to
@@ -317,7 +318,8 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     Attributes
     ----------
     guarantee_ : `tacit.Guarantee` of this fit alone
-    spent_ : ε of all fits in the ledger together, at this fit's δ (where `ledger` is given)
+    spent_ : ε of all fits in the ledger together, at this fit's δ (where `ledger` is given), for
+        `unit` alone
     tasks_ : [tasks] the tasks, sorted; which ones there are is taken to be public
     coef_, intercept_ : [tasks, features] and [tasks], in the target's units, where model="linear":
         the shared part of what each task combines in its last step, so `predict` may say something
@@ -337,6 +339,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
         unit: Unit = "task",
         n_persons: int | None = None,
         at_most: int = 1,
+        tasks_epsilon: float | None = None,
         rounds: int | None = None,
         target_scale: Literal["task"] | tuple[float, float] = "task",
         model: str | nn.Module | ModelFactory = "linear",
@@ -346,6 +349,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     ) -> None:
         promise: Any = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
         promise |= {"unit": unit, "n_persons": n_persons, "at_most": at_most}
+        promise |= {"tasks_epsilon": tasks_epsilon}
         fitted: Any = {"rounds": rounds, "model": model, "fit_intercept": fit_intercept}
         super().__init__(method, **promise, **fitted, random_state=random_state, ledger=ledger)
         self.target_scale: Literal["task"] | tuple[float, float] = target_scale
@@ -393,8 +397,8 @@ class PrivateMultiTaskClassifier(Classifier, _Private):
 
     Parameters
     ----------
-    method, epsilon, delta, neighbours, unit, n_persons, at_most, rounds, model, fit_intercept,
-    random_state, ledger : as for `PrivateMultiTaskRegressor`
+    method, epsilon, delta, neighbours, unit, n_persons, at_most, tasks_epsilon, rounds, model,
+    fit_intercept, random_state, ledger : as for `PrivateMultiTaskRegressor`
 
     Attributes
     ----------

@@ -34,6 +34,7 @@ class PrivateSettings(MultiTask):
         unit: Unit = "task",
         n_persons: int | None = None,
         at_most: int = 1,
+        tasks_epsilon: float | None = None,
         rounds: int | None = None,
         model: str | nn.Module | ModelFactory = "linear",
         fit_intercept: bool = True,
@@ -47,6 +48,7 @@ class PrivateSettings(MultiTask):
         self.unit: Unit = unit
         self.n_persons = n_persons
         self.at_most = at_most
+        self.tasks_epsilon = tasks_epsilon
         self.rounds = rounds
         self.model = model
         self.fit_intercept = fit_intercept
@@ -98,7 +100,7 @@ class PrivateSettings(MultiTask):
         return int(self.rounds)
 
     def _privacy(self) -> Privacy | None:
-        for name in ("epsilon", "delta"):
+        for name in ("epsilon", "delta", "tasks_epsilon"):
             value = getattr(self, name)
             if value is not None and not number(value):
                 raise TacitError(f"{name}={value!r}: a number or None is needed")
@@ -107,10 +109,10 @@ class PrivateSettings(MultiTask):
             promise: Any = {"epsilon": float(self.epsilon), "delta": delta}
             return Prepaid(**promise, neighbours=self.neighbours, **self._hidden())
         given = (self.delta, self.neighbours, self.unit, self.n_persons, self.at_most)
-        if given != (None, "add-remove", "task", None, 1):
+        if (*given, self.tasks_epsilon) != (None, "add-remove", "task", None, 1, None):
             raise TacitError(
-                "epsilon=None asks for no privacy, so delta, neighbours, unit, n_persons and "
-                "at_most say nothing: leave them out, or pass epsilon"
+                "epsilon=None asks for no privacy, so delta, neighbours, unit, n_persons, "
+                "tasks_epsilon and at_most say nothing: leave them out, or pass epsilon"
             )
         return None
 
@@ -129,7 +131,9 @@ class PrivateSettings(MultiTask):
         if self.unit == "task" and (self.n_persons is not None or self.at_most != 1):
             raise TacitError("n_persons and at_most are about persons: pass unit='person' too")
         count = None if self.n_persons is None else int(self.n_persons)
-        return {"unit": self.unit, "persons": count, "at_most": int(self.at_most)}
+        whole_tasks = None if self.tasks_epsilon is None else float(self.tasks_epsilon)
+        hidden = {"unit": self.unit, "persons": count, "at_most": int(self.at_most)}
+        return hidden | {"tasks_epsilon": whole_tasks}
 
     def _seed(self) -> int | None:
         state = self.random_state
