@@ -1,8 +1,7 @@
-"""Figure 2: training loss and ε over rounds. And `pmtl/settings`: the choice on validation rows."""
+"""Figure 2: training loss and ε over rounds."""
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,22 +9,14 @@ from typing import Any
 
 from papers.common.write import markdown_table, write_csv, write_figure
 from papers.pmtl.grid import PMTLBench
-from papers.pmtl.plots import NAMES, over_rounds
+from papers.pmtl.plots import over_rounds
 from papers.pmtl.sets import DataSet
-from papers.pmtl.settings import (
-    SEARCH,
-    SEARCH_EPSILONS,
-    SEARCH_TEXT,
-    PMTLPlan,
-    plan_of,
-)
+from papers.pmtl.settings import PMTLPlan, chosen_plan
 from tacit.privacy import sampler_for
 
 TOTAL = 2.0
 """The ε that the noise of figure 2 is calibrated to."""
 POINTS = 30
-SEARCH_SEED = 100
-"""None of the seeds that results are reported for."""
 Curve = list[tuple[int, float, float, float]]
 
 
@@ -73,8 +64,12 @@ def calibrate_figure2(bench: PMTLBench, sets: Sequence[DataSet]) -> None:
         bench.say(f"{data.key} {data.version}: ε={curve[-1]:.4g} after {len(curve) - 1} rounds")
 
 
+def _plan(data: DataSet) -> PMTLPlan:
+    return chosen_plan(data.key, data.version, "pmtl", TOTAL)
+
+
 def _spent(bench: PMTLBench, data: DataSet) -> list[float]:
-    plan, tasks = plan_of(data.key, data.version, bench.model), len(data.federation)
+    plan, tasks = _plan(data), len(data.federation)
     noise = bench.multiplier(data, plan, TOTAL)
     sampler = sampler_for("poisson", plan.expected(tasks), tasks)
     return bench.noise.growth(noise, 1 / tasks, sampler, plan.rounds)
@@ -82,7 +77,7 @@ def _spent(bench: PMTLBench, data: DataSet) -> list[float]:
 
 def _losses(bench: PMTLBench, data: DataSet, seed: int) -> list[tuple[int, float]]:
     """Mean over tasks of the training loss of the personal models, at some rounds."""
-    plan = plan_of(data.key, data.version, bench.model)
+    plan = _plan(data)
     noise = bench.multiplier(data, plan, TOTAL)
     federation = data.federation.to(bench.device)
     simulation = bench.simulation(federation, plan, plan.method("pmtl"), noise, seed)
@@ -96,53 +91,3 @@ def _losses(bench: PMTLBench, data: DataSet, seed: int) -> list[tuple[int, float
     simulation.run(on_round=look)
     bench.say(f"{data.key} seed {seed}: training loss {found[-1][1]:.3f} after {found[-1][0]}")
     return found
-
-
-def settings(bench: PMTLBench, sets: Sequence[DataSet], out: Path) -> str:
-    """Clip and pull by validation accuracy, one seed that no result is reported for."""
-    rows: list[tuple[Any, ...]] = []
-    parts = []
-    for data in sets:
-        plan = plan_of(data.key, data.version, bench.model)
-        search = SEARCH_TEXT if data.key == "stackoverflow" else SEARCH
-        methods = (
-            ("pmtl", "ppsgd") if data.key == "stackoverflow" else ("pmtl", "fedavg", "fedprox")
-        )
-        federation = data.federation.to(bench.device)
-        best = []
-        for method in methods:
-            known = {name: values for name, values in search.items() if _has(plan, method, name)}
-            tried = []
-            for values in itertools.product(*known.values()):
-                chosen = dict(zip(known, values, strict=True))
-                scores = []
-                for epsilon in SEARCH_EPSILONS:
-                    noise = bench.multiplier(data, plan, epsilon)
-                    made = plan.method(method, **chosen)
-                    simulation = bench.simulation(federation, plan, made, noise, SEARCH_SEED)
-                    simulation.run()
-                    overall = simulation.measure("validation").overall
-                    scores.append(overall["accuracy_per_task"] or 0.0)
-                tried.append((statistics.mean(scores), chosen))
-                words = ", ".join(f"{name} {value:g}" for name, value in chosen.items())
-                shown = " ".join(f"{score:.3f}" for score in scores)
-                bench.say(f"{data.key} {method} {words}: {shown}, mean {tried[-1][0]:.4f}")
-                rows.append((data.key, data.version, method, words, *(round(s, 5) for s in scores)))
-            score, chosen = max(tried, key=lambda pair: pair[0])
-            words = ", ".join(f"{name} {value:g}" for name, value in chosen.items())
-            best.append((NAMES[method], f"{len(tried)}", words, f"{score:.3f}"))
-        head = ("", "tried", "best", "validation accuracy, mean over ε")
-        parts += [f"## {data.title}", "", markdown_table(head, best), ""]
-    columns = ("set", "version", "method", "settings", *(f"ε={e:g}" for e in SEARCH_EPSILONS))
-    write_csv(out / "settings.csv", columns, rows)
-    return "\n".join(parts)
-
-
-def calibrate_settings(bench: PMTLBench, sets: Sequence[DataSet]) -> None:
-    for data in sets:
-        for epsilon in SEARCH_EPSILONS:
-            bench.multiplier(data, plan_of(data.key, data.version, bench.model), epsilon)
-
-
-def _has(plan: PMTLPlan, method: str, setting: str) -> bool:
-    return hasattr(plan.method(method), setting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from papers.pmtl.grid import PMTLCell
@@ -24,6 +24,21 @@ class Mean:
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} ± {self.sd:.3f}" if self.seeds > 1 else f"{self.mean:.3f}"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far PMTL is ahead of another method after the same fine-tuning, at the same ε."""
+
+    mode: str
+    epsilon: float
+    mean: float
+    sd: float
+    """Of the difference of two runs."""
+
+    @property
+    def clear(self) -> bool:
+        return abs(self.mean) > 2 * self.sd
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,25 @@ def means(records: Iterable[PMTLCell]) -> list[Mean]:
         Mean(*key, len(values), statistics.mean(values.values()), _sd(list(values.values())))
         for key, values in groups.items()
     ]
+
+
+def gaps(own: Iterable[Mean], other: str) -> list[Gap]:
+    """Of one data set, for every mode and ε that both methods have."""
+    score = {(m.method, m.mode, m.epsilon): m for m in own}
+    found = []
+    for (method, mode, epsilon), mine in score.items():
+        theirs = score.get((other, mode, epsilon))
+        if method == "pmtl" and theirs is not None:
+            found.append(
+                Gap(mode, epsilon, mine.mean - theirs.mean, math.hypot(mine.sd, theirs.sd))
+            )
+    return found
+
+
+def clearly(pairs: Sequence[Gap]) -> str:
+    """How many of these are more than seeds alone make."""
+    ahead, behind = (sum(g.clear and g.mean * sign > 0 for g in pairs) for sign in (1, -1))
+    return f"by more than two sd of the difference ahead in {ahead} and behind in {behind}"
 
 
 def _sd(values: list[float]) -> float:

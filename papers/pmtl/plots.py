@@ -30,7 +30,7 @@ MODES = {
     "mean": "mean-regularised",
     "kl": "symmetrised KL",
     "ewc": "EWC",
-    "best": "best own model",
+    "best": "best fine-tuning",
 }
 PANELS = MODES | {"none": "the method's own models"}
 COLOURS = dict(zip(("pmtl", "fedavg", "fedprox", "naive", "ppsgd"), SERIES, strict=False))
@@ -46,7 +46,7 @@ def against_epsilon(
 ) -> Figure:
     """A row of panels for each data set; `panels` are modes drawn apart, or one empty name.
 
-    Solid lines are the methods' own models, dashed ones each task's best own model.
+    Solid lines are the methods' own models, dashed ones the best fine-tuning of them.
     """
     wide, high = len(panels), len(sets)
     fig = figure(max(6.4, 3.1 * wide + 2.2), 3.3 * high + 0.6)

@@ -86,8 +86,7 @@ PLACES: dict[str, tuple[_Place, ...]] = {
             _writers,
             "other data: 10 classes, 539 writers",
             "MNIST by writer (QMNIST) stands in for FEMNIST: 539 writers with 67 training images "
-            "each, 10 digits instead of 62 characters, so every accuracy is higher; rounds are "
-            "few, and one setting serves all ε.",
+            "each, 10 digits instead of 62 characters, so every accuracy is higher.",
         ),
     ),
     "femnist": (
@@ -108,8 +107,7 @@ PLACES: dict[str, tuple[_Place, ...]] = {
             _femnist_test,
             "a fraction of the images per writer",
             "Only the authors' test part of FEMNIST is at hand: 202 writers with 18 training "
-            "images each for 62 classes, so every accuracy is lower; rounds are few, and one "
-            "setting serves all ε.",
+            "images each for 62 classes, so every accuracy is lower.",
         ),
     ),
     "stackoverflow": (

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from papers import reproduce
+from papers.common.cells import CellFile
 from papers.common.noise import NoiseTable
 from papers.common.tasks import first_tasks
-from papers.pmtl import curves, experiments, noises, published, sets
+from papers.pmtl import choices, experiments, noises, published, sets
 from papers.pmtl.means import Mean
 from papers.pmtl.run import EXPERIMENTS
-from papers.pmtl.settings import PLANS, REDUCED
+from papers.pmtl.settings import PLANS, REDUCED, Chosen, chosen_plan
 from tacit import data
 from tacit.errors import TacitError
 
@@ -68,8 +69,12 @@ def place(tmp_path, monkeypatch):
         monkeypatch.setitem(PLANS, (key, version), tiny)
     monkeypatch.setattr(NoiseTable, "multiplier", lambda *given: NOISE)
     monkeypatch.setattr(NoiseTable, "growth", lambda self, noise, delta, s, rounds: [0.0, 0.1, 0.2])
-    monkeypatch.setattr(curves, "SEARCH", {"clip": (0.1, 1.0)})
-    monkeypatch.setattr(curves, "SEARCH_TEXT", {"clip": (0.1, 1.0)})
+    monkeypatch.setattr("papers.pmtl.settings.CHOSEN", {})
+    monkeypatch.setattr(choices, "RATES", (0.1, 0.3))
+    monkeypatch.setattr(choices, "PULLS", (0.1, 1.0))
+    monkeypatch.setattr(choices, "NOISES", {"femnist": (NOISE,), "writers": (NOISE,)})
+    monkeypatch.setattr(choices, "LONGEST", 3)
+    monkeypatch.setattr(choices, "FREE", (1, 2))
     for name, grid in experiments.GRIDS.items():
         few = (0.1, math.inf) if math.inf in grid.epsilons else (0.1,)
         monkeypatch.setitem(experiments.GRIDS, name, dataclasses.replace(grid, epsilons=few))
@@ -146,7 +151,7 @@ def test_every_clip_and_noise_has_a_curve_that_is_not_run_again(place, monkeypat
 
 def test_tables_have_one_line_for_each_mean(place, monkeypatch):
     out = place / "out"
-    grid = dataclasses.replace(experiments.GRIDS["pmtl/table3"], modes=("none",))
+    grid = dataclasses.replace(experiments.GRIDS["pmtl/table3"], modes=("none", "vanilla"))
     monkeypatch.setitem(experiments.GRIDS, "pmtl/table3", grid)
     page = reproduce(
         "pmtl/table3", place / "data", out, sets=["femnist"], seeds=2, say=lambda _: None
@@ -163,16 +168,16 @@ def test_tables_have_one_line_for_each_mean(place, monkeypatch):
 
 def test_finished_cells_are_not_run_again(place, monkeypatch):
     run = {"data": place / "data", "out": place / "out", "sets": ["writers"], "seeds": 1}
-    grid = dataclasses.replace(experiments.GRIDS["pmtl/figure3"], modes=("none",))
+    grid = dataclasses.replace(experiments.GRIDS["pmtl/figure3"], alone=False)
     monkeypatch.setitem(experiments.GRIDS, "pmtl/figure3", grid)
-    reproduce("pmtl/figure3", say=lambda _: None, **run)
+    reproduce("pmtl/figure7", say=lambda _: None, **run)
     cells = (place / "out" / "cells.csv").read_text(encoding="utf-8")
 
     def never(*given, **more):
         raise AssertionError("trained again")
 
     monkeypatch.setattr("papers.pmtl.grid.simulation_of", never)
-    reproduce("pmtl/figure7", say=lambda _: None, **run)  # its runs are among those of figure 3
+    reproduce("pmtl/figure3", say=lambda _: None, **run)  # its runs are among those of figure 7
     assert (place / "out" / "cells.csv").read_text(encoding="utf-8") == cells
     # Other settings are other runs.
     plan = PLANS["writers", "stand-in"]
@@ -184,7 +189,7 @@ def test_finished_cells_are_not_run_again(place, monkeypatch):
 def test_reduced_has_fewer_epsilons():
     grid = experiments.GRIDS["pmtl/figure3"]
     assert {c.epsilon for c in grid.trainings(3, True)} == {0.0, *REDUCED}
-    assert len(grid.trainings(3, False)) == 3 * (1 + 3 * 8)
+    assert len(grid.trainings(3, False)) == 3 * (1 + 2 * 8)
 
 
 def test_wrong_names_are_refused_before_any_work(place):
@@ -223,18 +228,63 @@ def test_published_numbers():
         assert published.TABLE_3["femnist", "best", epsilon] == best
 
 
-def test_guard_and_count_of_pairs():
-    def mean(method, mode, epsilon, value):
-        return Mean("femnist", method, mode, epsilon, 3, value, 0.0)
+def _mean(method, mode, epsilon, value, sd=0.01):
+    return Mean("femnist", method, mode, epsilon, 3, value, sd)
 
+
+def test_count_of_pairs():
     own = [
-        mean("alone", "none", 0.0, 0.9),
-        mean("pmtl", "best", 0.1, 0.898),
-        mean("fedavg", "best", 0.1, 0.91),
+        _mean("pmtl", "none", 0.1, 0.9),
+        _mean("fedavg", "none", 0.1, 0.2),
+        _mean("pmtl", "kl", 0.1, 0.5),
+        _mean("fedavg", "kl", 0.1, 0.4),
+        _mean("pmtl", "kl", 0.8, 0.50),
+        _mean("fedavg", "kl", 0.8, 0.51),
     ]
-    assert "PMTL at ε = 0.1: -0.0020" in experiments._guard(own)
-    pairs = [mean("pmtl", "kl", 0.1, 0.5), mean("fedavg", "kl", 0.1, 0.4)]
-    assert "1 of 1 pairs (published: 1)" in experiments._ahead(pairs)
+    said = experiments._ahead(own)
+    assert "1 of 2 pairs (published: 2)" in said
+    assert "ahead in 1 and behind in 0" in said  # the second gap is within what seeds make
+    assert "ahead of FedAvg for 1 of 1 ε" in experiments._own_ahead(own)
+    assert "FedProx" not in experiments._own_ahead(own)
+
+
+def test_best_fine_tuning_stands_for_all():
+    own = [_mean("pmtl", mode, 0.1, v) for mode, v in (("none", 0.9), ("kl", 0.5), ("ewc", 0.6))]
+    shown = experiments._best_of_modes(own)
+    assert [(mean.mode, mean.mean) for mean in shown] == [("none", 0.9), ("best", 0.6)]
+
+
+def test_each_epsilon_is_trained_with_what_was_chosen_for_it(place, monkeypatch):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "seeds": 1}
+    reproduce("pmtl/settings", say=lambda _: None, **run)
+    tried = _read(place / "out" / "settings.csv")
+    kept = CellFile(place / "out" / "chosen.csv", Chosen)
+    for (_, _, method, epsilon), line in kept.rows.items():
+        same = [t for t in tried if (t["method"], float(t["epsilon"])) == (method, epsilon)]
+        assert line.accuracy == max(float(t["accuracy"]) for t in same)
+        assert line.tried == len(same)
+    # Stopping after one round costs less than after two.
+    assert {line.rounds for key, line in kept.rows.items() if key[-1] == 0.1} == {1}
+    assert {line.lr for line in kept.rows.values()} <= {0.1, 0.3}
+    monkeypatch.setattr("papers.pmtl.settings.CHOSEN", kept.rows)
+    line = kept.rows["femnist", "stand-in", "pmtl", 0.1]
+    plan = chosen_plan("femnist", "stand-in", "pmtl", 0.1)
+    assert plan.own["pmtl"] == {"clip": line.clip, "pull": line.pull}
+    assert (plan.steps["lr"], plan.rounds) == (line.lr, line.rounds)
+    assert chosen_plan("femnist", "stand-in", "naive", 0.1).rounds == line.rounds
+    assert chosen_plan("femnist", "stand-in", "alone", 0.0) == PLANS["femnist", "stand-in"]
+    reproduce("pmtl/figure7", say=lambda _: None, **run)
+    cells = _read(place / "out" / "cells.csv")
+    assert {float(cell["noise"]) for cell in cells if cell["epsilon"] == "0.1"} == {line.noise}
+
+
+def test_parts_of_a_grid_make_the_whole(place):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "seeds": 2}
+    for share in ((0, 2), (1, 2)):
+        reproduce("pmtl/figure7", say=lambda _: None, share=share, **run)
+    said = []
+    reproduce("pmtl/figure7", say=said.append, **run)
+    assert not any(line.startswith("[") for line in said)  # nothing was left to run
 
 
 def test_one_tag_is_the_most_frequent_one():
