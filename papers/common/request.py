@@ -28,8 +28,8 @@ class PageRequest:
     reduced: bool = False
     """Small, for two cores."""
     device: str = "cpu"
-    share: tuple[int, int] | None = None
-    """Make only this part of the runs and no page: its number, from 0, and how many there are."""
+    together: bool = False
+    """Make runs that no other process has begun, and no page (PMTL)."""
     noise_only: bool = False
     """Only calibrate the noise, for a machine without an accountant."""
     pages: bool = False

@@ -6,7 +6,10 @@ run for that ε. So one run serves several ε, and its rounds follow from z. The
 two stages, because its product would take a day:
 
 1. clip × pull × noise at the paper's step size;
-2. for each ε the best of these with the other step sizes.
+2. the best of these with the other step sizes, and with pulls a third and three times as strong,
+   for the ε of the paper's tables.
+
+What costs less than an ε may be chosen for it as well. The second stage leaves out ε = ∞.
 
 One run each, with a seed that no result is reported for; test rows are not looked at.
 """
@@ -16,17 +19,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from papers.common.cells import CellFile
+from papers.common.devices import hardware
 from papers.common.write import markdown_table, write_csv
 from papers.pmtl.grid import PMTLBench, digest
 from papers.pmtl.means import show_epsilon
 from papers.pmtl.plots import NAMES
 from papers.pmtl.sets import DataSet
-from papers.pmtl.settings import EPSILONS, Chosen, Setting, plan_of
+from papers.pmtl.settings import EPSILONS, FEW, Chosen, Setting, plan_of
 from tacit.data.federation import Federation
 from tacit.privacy import sampler_for
 
@@ -55,6 +60,7 @@ class Tried(Setting):
     method: str
     epsilon: float
     accuracy: float
+    hardware: str
     settings: str
     """A digest of all that decides the line."""
 
@@ -84,19 +90,17 @@ class Search:
 
 
 def settings(
-    bench: PMTLBench, sets: Sequence[DataSet], out: Path, share: tuple[int, int] | None
+    bench: PMTLBench, sets: Sequence[DataSet], out: Path, *, together: bool = False
 ) -> str:
-    """Try and choose; returns Markdown. With a `share`, only that part of a stage is tried."""
+    """Try and choose; returns Markdown. `together` with other processes, only one stage."""
     tried = CellFile(out / FILE, Tried)
     for stage in (_first, _second):
         runs = [run for data in sets for run in stage(bench, tried, data)]
         runs.sort(key=lambda run: -run.longest.rounds)
         wanted = [run for run in runs if not _done(tried, run)]
-        if share is not None and wanted:
-            number, of = share
-            _try(bench, tried, [run for run in runs[number::of] if run in wanted])
+        _try(bench, tried, wanted, together=together)
+        if together and wanted:
             return ""
-        _try(bench, tried, wanted)
     return _write(tried, sets, out)
 
 
@@ -140,16 +144,19 @@ def _first(bench: PMTLBench, tried: CellFile[Tried], data: DataSet) -> list[Sear
 
 
 def _second(bench: PMTLBench, tried: CellFile[Tried], data: DataSet) -> list[Search]:
-    """The best so far with other step sizes, only as long as it was best."""
+    """The best so far with one thing changed, only as long as it was best."""
     found: dict[tuple[str, Setting], Search] = {}
-    for chosen in _best(tried, data, RATES[:1]):
-        for lr in RATES[1:]:
-            new = _search(bench, data, chosen.method, lr, chosen.clip, chosen.pull, chosen.noise)
-            most = chosen.rounds if chosen.noise else FREE[-1]
-            looks = tuple(look for look in new.looks if look[1].rounds <= most)
-            key = chosen.method, dataclasses.replace(looks[0][1], rounds=0)
+    for best in _best(tried, data, first=True):
+        if best.epsilon not in FEW:
+            continue
+        changed = [(lr, best.pull) for lr in RATES[1:]]
+        changed += [(RATES[0], round(best.pull * k, 3)) for k in (1 / 3, 3)] if best.pull else []
+        for lr, pull in changed:
+            new = _search(bench, data, best.method, lr, best.clip, pull, best.noise)
+            looks = tuple(look for look in new.looks if look[1].rounds <= best.rounds)
+            key = best.method, dataclasses.replace(looks[0][1], rounds=0)
             if key not in found or len(looks) > len(found[key].looks):
-                found[key] = Search(data, chosen.method, looks)
+                found[key] = Search(data, best.method, looks)
     return list(found.values())
 
 
@@ -157,11 +164,15 @@ def _done(tried: CellFile[Tried], run: Search) -> bool:
     return all(run.key(*look) in tried.rows for look in run.looks)
 
 
-def _try(bench: PMTLBench, tried: CellFile[Tried], runs: Sequence[Search]) -> None:
+def _try(
+    bench: PMTLBench, tried: CellFile[Tried], runs: Sequence[Search], *, together: bool
+) -> None:
     there: dict[str, Federation] = {}
     # Set after set: what was traced of a model serves all runs on it.
     for number, run in enumerate(sorted(runs, key=lambda run: run.data.key)):
         data = run.data
+        if together and not tried.begin("-".join(map(str, run.key(*run.looks[-1])))):
+            continue
         if data.key not in there:
             there = {data.key: data.federation.to(bench.device)}
         scores = _run(bench, there[data.key], run)
@@ -175,6 +186,7 @@ def _try(bench: PMTLBench, tried: CellFile[Tried], runs: Sequence[Search]) -> No
                     method=run.method,
                     epsilon=epsilon,
                     accuracy=accuracy,
+                    hardware=hardware(bench.device),
                     settings=digested,
                 )
             )
@@ -207,18 +219,27 @@ def _run(bench: PMTLBench, federation: Federation, run: Search) -> list[float]:
     return [seen.get(setting.rounds, seen[-1]) for _, setting in run.looks]
 
 
-def _best(tried: CellFile[Tried], data: DataSet, rates: Iterable[float] = RATES) -> list[Chosen]:
-    """For each method and ε."""
-    groups: dict[tuple[str, float], list[Tried]] = {}
-    for line in tried.rows.values():
-        if (line.set, line.version) == (data.key, data.version) and line.lr in rates:
-            groups.setdefault((line.method, line.epsilon), []).append(line)
+def _best(tried: CellFile[Tried], data: DataSet, *, first: bool = False) -> list[Chosen]:
+    """For each method and ε, of the first stage or of both."""
+    lines = [
+        line
+        for line in tried.rows.values()
+        if (line.set, line.version) == (data.key, data.version)
+        and not (first and (line.lr != RATES[0] or line.pull not in (0.0, *PULLS)))
+    ]
     found = []
-    for _, lines in sorted(groups.items()):
-        best = max(lines, key=lambda line: line.accuracy)
-        values = dataclasses.asdict(best)
-        del values["settings"]
-        found.append(Chosen(**values, tried=len(lines)))
+    for method, epsilon in itertools.product(METHODS, (*EPSILONS, math.inf)):
+        free = math.isinf(epsilon)
+        mine = [
+            line
+            for line in lines
+            if line.method == method and line.epsilon <= epsilon and free == (not line.noise)
+        ]
+        if mine:
+            best = max(mine, key=lambda line: line.accuracy)
+            values: dict[str, Any] = dataclasses.asdict(best) | {"epsilon": epsilon}
+            del values["settings"], values["hardware"]
+            found.append(Chosen(**values, tried=len(mine)))
     return found
 
 
@@ -245,5 +266,9 @@ def _write(tried: CellFile[Tried], sets: Sequence[DataSet], out: Path) -> str:
         ]
         head = ("", "ε", "tried", "lr", "clip", "pull", "noise × clip", "rounds", "accuracy")
         parts += [f"## {data.title}", markdown_table(head, rows)]
-    parts += [f"All that was tried: [{FILE}]({FILE}). Chosen: [{CHOSEN_FILE}]({CHOSEN_FILE})."]
+    machines = sorted({line.hardware for line in tried.rows.values()})
+    parts += [
+        f"All that was tried: [{FILE}]({FILE}), on {', '.join(machines)}. Chosen: "
+        f"[{CHOSEN_FILE}]({CHOSEN_FILE})."
+    ]
     return "\n\n".join(parts)

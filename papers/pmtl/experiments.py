@@ -10,15 +10,15 @@ from pathlib import Path
 
 from papers.common.write import markdown_table, write_csv, write_figure
 from papers.pmtl import published
+from papers.pmtl.claims import FINE_TUNINGS, sentences
 from papers.pmtl.grid import ALONE, PMTLCell, Training
-from papers.pmtl.means import Mean, clearly, gaps, means, show_epsilon
+from papers.pmtl.means import Mean, means, show_epsilon
 from papers.pmtl.plots import MODES, NAMES, against_epsilon
 from papers.pmtl.sets import DataSet
 from papers.pmtl.settings import EPSILONS, FEW, LEFT_OUT, REDUCED
 from tacit.engine.personalise import Personalise
 
 COLUMNS = ("set", "version", "method", "mode", "epsilon", "seeds", "mean", "sd", "published")
-FINE_TUNINGS: tuple[Personalise, ...] = ("vanilla", "mean", "kl", "ewc")
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ class Experiment:
             parts += [f"## {data.title}{', reduced' if data.version == 'reduced' else ''}", ""]
             columns = ("", "ε", "published", "ours", "why they differ")
             parts += [markdown_table(columns, [_row(data, mean) for mean in own]), "", data.why, ""]
-            parts += [line for line in (_ahead(own), _own_ahead(own)) if line]
-            parts += [""]
+            parts += [f"{line}\n" for line in sentences(own)]
         return "\n".join(parts)
 
 
@@ -103,37 +102,6 @@ def _best_of_modes(found: Sequence[Mean]) -> list[Mean]:
         if key not in kept or mean.mean > kept[key].mean:
             kept[key] = dataclasses.replace(mean, mode="best") if tuned else mean
     return list(kept.values())
-
-
-def _ahead(own: Sequence[Mean]) -> str:
-    """In how many pairs PMTL is ahead of the global model after the same fine-tuning."""
-    pairs = [pair for pair in gaps(own, "fedavg") if pair.mode in FINE_TUNINGS]
-    if not pairs:
-        return ""
-    table = published.TABLE_1
-    theirs = sum(
-        table[g.mode, "pmtl", g.epsilon] > table[g.mode, "fedavg", g.epsilon] for g in pairs
-    )
-    return (
-        f"After the same fine-tuning, PMTL is ahead of the global model in "
-        f"{sum(gap.mean > 0 for gap in pairs)} of {len(pairs)} pairs (published: {theirs}); "
-        f"{clearly(pairs)}.\n"
-    )
-
-
-def _own_ahead(own: Sequence[Mean]) -> str:
-    """For how many ε PMTL's own models are ahead of the other methods', in plain words."""
-    parts = []
-    for other in ("fedavg", "fedprox"):
-        pairs = [gap for gap in gaps(own, other) if gap.mode == "none"]
-        if pairs:
-            shown = ", ".join(f"{g.mean:+.3f} at ε = {show_epsilon(g.epsilon)}" for g in pairs)
-            parts.append(
-                f"PMTL's own models are ahead of {NAMES[other]} for "
-                f"{sum(gap.mean > 0 for gap in pairs)} of {len(pairs)} ε; {clearly(pairs)}: "
-                f"{shown}.\n"
-            )
-    return "\n".join(parts)
 
 
 _ALL = ("writers", "femnist", "stackoverflow", "celeba")

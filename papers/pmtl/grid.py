@@ -91,18 +91,21 @@ class PMTLBench:
     _models: dict[tuple[str, str, int], FlatModel] = dataclasses.field(default_factory=dict)
 
     def run(
-        self, data: DataSet, cells: Iterable[Training], share: tuple[int, int] | None = None
+        self, data: DataSet, cells: Iterable[Training], *, together: bool = False
     ) -> list[PMTLCell]:
         """All records of these cells, from the file where they are in it.
 
-        With a `share` only that part is run, and nothing returned.
+        `together` with other processes, only what they have not begun, and nothing is returned.
         """
         cells = list(cells)
-        mine = cells if share is None else cells[share[0] :: share[1]]
-        missing = [left for cell in mine if (left := self._left(data, cell)).modes]
+        missing = [left for cell in cells if (left := self._left(data, cell)).modes]
         federation = data.federation.to(self.device) if missing else data.federation
         started = time.monotonic()
         for number, cell in enumerate(missing):
+            name = digest(data, planned(data, cell), cell.method)
+            about = f"{data.key}-{cell.method}-{cell.epsilon:g}-{cell.seed}-{name}"
+            if together and not self.records.begin(about):
+                continue
             done = self._cell(data, federation, cell)
             took = (time.monotonic() - started) / (number + 1)
             scores = " ".join(f"{r.mode} {r.accuracy_per_task:.3f}" for r in done)
@@ -112,7 +115,7 @@ class PMTLBench:
                 f"seed {cell.seed}: {scores} ({took:.1f} s each, {left / 60:.1f} min left)"
             )
         found = []
-        for cell in cells if share is None else []:
+        for cell in [] if together else cells:
             name = digest(data, planned(data, cell), cell.method)
             for mode in cell.modes:
                 key = (data.key, cell.method, cell.epsilon, cell.seed, mode, name)

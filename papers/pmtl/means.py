@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from papers.pmtl.grid import PMTLCell
@@ -28,7 +28,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Gap:
-    """How far PMTL is ahead of another method after the same fine-tuning, at the same ε."""
+    """How far PMTL is ahead of another method, both fine-tuned alike, at the same ε."""
 
     mode: str
     epsilon: float
@@ -65,22 +65,18 @@ def means(records: Iterable[PMTLCell]) -> list[Mean]:
 
 
 def gaps(own: Iterable[Mean], other: str) -> list[Gap]:
-    """Of one data set, for every mode and ε that both methods have."""
-    score = {(m.method, m.mode, m.epsilon): m for m in own}
-    found = []
+    """PMTL against another method on one data set, for every mode and ε that both have.
+
+    Training alone is the same for all ε.
+    """
+    found, score = [], {(m.method, m.mode, m.epsilon): m for m in own}
     for (method, mode, epsilon), mine in score.items():
-        theirs = score.get((other, mode, epsilon))
+        same = (other, "none", 0.0) if other == "alone" else (other, mode, epsilon)
+        theirs = score.get(same)
         if method == "pmtl" and theirs is not None:
-            found.append(
-                Gap(mode, epsilon, mine.mean - theirs.mean, math.hypot(mine.sd, theirs.sd))
-            )
+            sd = math.hypot(mine.sd, theirs.sd)
+            found.append(Gap(mode, epsilon, mine.mean - theirs.mean, sd))
     return found
-
-
-def clearly(pairs: Sequence[Gap]) -> str:
-    """How many of these are more than seeds alone make."""
-    ahead, behind = (sum(g.clear and g.mean * sign > 0 for g in pairs) for sign in (1, -1))
-    return f"by more than two sd of the difference ahead in {ahead} and behind in {behind}"
 
 
 def _sd(values: list[float]) -> float:

@@ -22,7 +22,7 @@ NAMES = {
     "fedprox": "FedProx",
     "naive": "naive DP of all models",
     "ppsgd": "PP-SGD",
-    "alone": "alone",
+    "alone": "training alone",
 }
 MODES = {
     "none": "",
@@ -113,7 +113,7 @@ def _legend(found: Sequence[Mean], *, dashed: bool) -> list[Line2D]:
             if text not in [h.get_label() for h in handles]:
                 handles.append(line)
     if any(m.method == "alone" for m in found):
-        handles.append(Line2D([], [], color=MUTED, linestyle=(0, (1, 1.5)), label="alone"))
+        handles.append(Line2D([], [], color=MUTED, linestyle=(0, (1, 1.5)), label=NAMES["alone"]))
     return handles
 
 

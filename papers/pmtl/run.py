@@ -11,6 +11,7 @@ from papers.common.noise import FILE as NOISE_FILE
 from papers.common.noise import NoiseTable
 from papers.common.request import PageRequest
 from papers.pmtl import choices, curves, noises
+from papers.pmtl.claims import WHY, findings
 from papers.pmtl.experiments import GRIDS, Experiment
 from papers.pmtl.grid import FILE, PMTLBench, PMTLCell
 from papers.pmtl.sets import PLACES, DataSet, find_sets
@@ -62,19 +63,19 @@ def reproduce(request: PageRequest) -> Path:
         note = noises.NOTE
         text = noises.noises(bench, found, request.seeds, out, request.stem)
     elif name == "pmtl/settings":
-        text = choices.settings(bench, found, out, request.share)
+        text = choices.settings(bench, found, out, together=request.together)
     else:
         experiment = GRIDS[name]
         note = experiment.note
         for own in found:
             wanted = experiment.trainings(request.seeds, request.reduced)
-            done += bench.run(own, wanted, request.share)
-        text = "" if request.share else experiment.write(out, found, done)
-    if request.share:
+            done += bench.run(own, wanted, together=request.together)
+        text = "" if request.together else experiment.write(out, found, done)
+    if request.together:
         return out / FILE
     took = sum(cell.seconds for cell in done) or time.monotonic() - started
     machines = sorted({cell.hardware for cell in done}) or [hardware(where)]
-    ran = f"{', '.join(machines)}; {took / 60:.1f} minutes of runs."
+    ran = f"{', '.join(machines)}; {took / 60:.1f} minutes of runs, one after another."
     made = _make(request, found, ran)
     page = request.write_page(f"# {EXPERIMENTS[name]}", note, request.picture, text, made)
     index(out)
@@ -99,16 +100,16 @@ def _make(request: PageRequest, found: list[DataSet], ran: str) -> str:
     name, seeds = request.name, request.seeds
     options = ["--data DIR", f"--sets {','.join(data.key for data in found)}"]
     options += [f"--seeds {seeds}"] if name != "pmtl/settings" else []
-    options += ["--device cuda"] if request.device == "cuda" else []
-    lines = [
-        "## How it was made",
-        f"- Command: `{request.command(*options)}`",
-        f"- Hardware: {ran}",
-        f"- Figures are mean ± sd over {_seeds(seeds)}; accuracy is the mean over tasks of "
-        f"each task's share of right test rows, {NOT_COVERED}.",
-    ]
+    options += ["--device cuda"] if request.device == "cuda" or "NVIDIA" in ran else []
+    lines = ["## How it was made", f"- Command: `{request.command(*options)}`"]
     if name == "pmtl/settings":
-        lines[3] = f"- One run each with seed {choices.SEED}; test rows were not looked at."
+        lines += [f"- One run each with seed {choices.SEED}; test rows were not looked at."]
+    else:
+        lines += [
+            f"- Hardware: {ran}",
+            f"- Figures are mean ± sd over {_seeds(seeds)}; accuracy is the mean over tasks of "
+            f"each task's share of right test rows, {NOT_COVERED}.",
+        ]
     for data in found:
         lines.append(_planned(request, data))
     lines += [
@@ -129,6 +130,8 @@ def _planned(request: PageRequest, data: DataSet) -> str:
         f"{plan.model}, Poisson cohorts of {plan.expected(tasks)} on average, {local}"
     )
     chosen = any((key, version) == (data.key, data.version) for key, version, *_ in CHOSEN)
+    if request.name == "pmtl/settings":
+        return f"{text}."
     if chosen and request.stem not in noises.TITLES:
         return (
             f"{text}; clip, pull, lr, noise and rounds of every method for every ε were chosen on "
@@ -144,6 +147,15 @@ def _planned(request: PageRequest, data: DataSet) -> str:
 
 def _seeds(count: int) -> str:
     return "seeds " + ", ".join(map(str, range(count))) if count > 1 else "seed 0 alone"
+
+
+FOUND_IN = {
+    "figure3": "Figure 3",
+    "figure7": "Figure 7",
+    "table1": "Table 1",
+    "table3": "Table 3",
+}
+"""The pages with the paper's claims."""
 
 
 def index(out: Path) -> None:
@@ -168,6 +180,9 @@ def index(out: Path) -> None:
                 if (out / f"{stem}.{end}").is_file()
             )
             lines.append(f"- [{title}]({stem}.md) ({files})")
+    found = findings(out, FOUND_IN)
+    if found:
+        lines += ["", "## Which claims hold here", "", *found, "", WHY]
     lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
