@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from papers.common.cells import CellFile
 from papers.common.write import markdown_table, write_csv, write_figure
-from papers.pmtl.grid import PMTLBench
+from papers.pmtl.grid import PMTLBench, digest
 from papers.pmtl.plots import over_rounds
 from papers.pmtl.sets import DataSet
 from papers.pmtl.settings import PMTLPlan, chosen_plan
@@ -17,15 +19,32 @@ from tacit.privacy import sampler_for
 TOTAL = 2.0
 """The ε that the noise of figure 2 is calibrated to."""
 POINTS = 30
+FILE = "losses.csv"
 Curve = list[tuple[int, float, float, float]]
+
+
+@dataclass(frozen=True)
+class LossPoint:
+    """One line of losses.csv."""
+
+    set: str
+    seed: int
+    round: int
+    loss: float
+    settings: str
+
+    @property
+    def key(self) -> tuple[str, int, int, str]:
+        return self.set, self.seed, self.round, self.settings
 
 
 def figure2(bench: PMTLBench, sets: Sequence[DataSet], seeds: int, out: Path) -> str:
     """Loss of PMTL over rounds at fixed noise, and the ε spent; returns Markdown."""
     rows: list[tuple[Any, ...]] = []
     curves: dict[str, Curve] = {}
+    kept = CellFile(out / FILE, LossPoint)
     for data in sets:
-        losses = [_losses(bench, data, seed) for seed in range(seeds)]
+        losses = [_losses(bench, kept, data, seed) for seed in range(seeds)]
         spent = _spent(bench, data)
         curves[data.key] = []
         for point, (round_, _) in enumerate(losses[0]):
@@ -75,19 +94,25 @@ def _spent(bench: PMTLBench, data: DataSet) -> list[float]:
     return bench.noise.growth(noise, 1 / tasks, sampler, plan.rounds)
 
 
-def _losses(bench: PMTLBench, data: DataSet, seed: int) -> list[tuple[int, float]]:
+def _losses(
+    bench: PMTLBench, kept: CellFile[LossPoint], data: DataSet, seed: int
+) -> list[tuple[int, float]]:
     """Mean over tasks of the training loss of the personal models, at some rounds."""
-    plan = _plan(data)
-    noise = bench.multiplier(data, plan, TOTAL)
-    federation = data.federation.to(bench.device)
-    simulation = bench.simulation(federation, plan, plan.method("pmtl"), noise, seed)
-    every, found = max(1, plan.rounds // POINTS), []
+    plan, name = _plan(data), digest(data, _plan(data), "pmtl")
+    every = max(1, plan.rounds // POINTS)
+    rounds = sorted({*range(0, plan.rounds, every), plan.rounds})
+    keys = [(data.key, seed, round_, name) for round_ in rounds]
+    if not all(key in kept.rows for key in keys):
+        noise, federation = bench.multiplier(data, plan, TOTAL), data.federation.to(bench.device)
+        simulation = bench.simulation(federation, plan, plan.method("pmtl"), noise, seed)
 
-    def look(round_: int, _: Any) -> None:
-        if round_ % every == 0 or round_ == plan.rounds:
-            loss = simulation.measure("train").overall["loss_per_task"]
-            found.append((round_, float(loss if loss is not None else "nan")))
+        def look(round_: int, _: Any) -> None:
+            if round_ in rounds:
+                loss = simulation.measure("train").overall["loss_per_task"]
+                shown = round(float(loss if loss is not None else "nan"), 5)
+                kept.add(LossPoint(data.key, seed, round_, shown, name))
 
-    simulation.run(on_round=look)
-    bench.say(f"{data.key} seed {seed}: training loss {found[-1][1]:.3f} after {found[-1][0]}")
-    return found
+        simulation.run(on_round=look)
+        last = kept.rows[keys[-1]]
+        bench.say(f"{data.key} seed {seed}: loss {last.loss:.3f} after {last.round} rounds")
+    return [(round_, kept.rows[key].loss) for round_, key in zip(rounds, keys, strict=True)]
