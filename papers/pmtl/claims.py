@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from papers.pmtl import published
@@ -64,31 +64,40 @@ def sentences(own: Sequence[Mean]) -> list[str]:
     return [line for line in said if line]
 
 
-def findings(out: Path, pages: dict[str, str]) -> list[str]:
-    """Markdown of what the pages that are there say, image sets only: those have choices."""
+CLAIMS: dict[str, tuple[str, Callable[[Sequence[Mean]], list[str]]]] = {
+    "table1": ("Table 1", lambda own: [fine_tuned(own)]),
+    "figure3": ("Figure 3", lambda own: [against(own, "fedavg"), against(own, "alone")]),
+    "figure7": ("Figure 7", lambda own: [against(own, "fedprox")]),
+    "table3": ("Table 3", lambda own: [against(own, "alone", "best")]),
+}
+"""The pages with the paper's claims, and what is said of each."""
+
+
+def findings(out: Path) -> list[str]:
+    """Markdown of what the pages that are there say of the claims."""
     lines = []
-    for stem, title in pages.items():
+    for stem, (title, say) in CLAIMS.items():
         path = out / f"{stem}.csv"
         if not path.is_file():
             continue
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         for key in dict.fromkeys(row["set"] for row in rows):
-            own = [
-                Mean(
-                    key,
-                    row["method"],
-                    row["mode"],
-                    float(row["epsilon"]),
-                    int(row["seeds"]),
-                    float(row["mean"]),
-                    float(row["sd"]),
-                )
-                for row in rows
-                if row["set"] == key
-            ]
-            lines += [f"- {title}, {SHORT[key]}: {line}" for line in sentences(own)]
+            own = [_mean(row) for row in rows if row["set"] == key]
+            lines += [f"- {title}, {SHORT[key]}: {line}" for line in say(own) if line]
     return lines
+
+
+def _mean(row: dict[str, str]) -> Mean:
+    return Mean(
+        row["set"],
+        row["method"],
+        row["mode"],
+        float(row["epsilon"]),
+        int(row["seeds"]),
+        float(row["mean"]),
+        float(row["sd"]),
+    )
 
 
 SHORT = {

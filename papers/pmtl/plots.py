@@ -56,8 +56,8 @@ def against_epsilon(
             ax = axes(fig, high, wide, row * wide + column + 1)
             shown = [m for m in own if not panel or m.mode == panel or m.method == "alone"]
             _lines(ax, shown, dashed=not panel)
-            # Fine-tunings are compared with each other; what methods give by themselves is not.
-            level = shown if "none" in panels else own
+            # Panels of a row are compared with each other.
+            level = [m for m in own if not panel or m.mode in panels or m.method == "alone"]
             low = min((m.mean - m.sd for m in level), default=0.0)
             top = max((m.mean + m.sd for m in level), default=1.0)
             pad = 0.06 * (top - low) or 0.05

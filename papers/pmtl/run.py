@@ -149,15 +149,6 @@ def _seeds(count: int) -> str:
     return "seeds " + ", ".join(map(str, range(count))) if count > 1 else "seed 0 alone"
 
 
-FOUND_IN = {
-    "figure3": "Figure 3",
-    "figure7": "Figure 7",
-    "table1": "Table 1",
-    "table3": "Table 3",
-}
-"""The pages with the paper's claims."""
-
-
 def index(out: Path) -> None:
     """README.md of the folder: every page that is in it."""
     lines = [
@@ -180,7 +171,7 @@ def index(out: Path) -> None:
                 if (out / f"{stem}.{end}").is_file()
             )
             lines.append(f"- [{title}]({stem}.md) ({files})")
-    found = findings(out, FOUND_IN)
+    found = findings(out)
     if found:
         lines += ["", "## Which claims hold here", "", *found, "", WHY]
     lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
