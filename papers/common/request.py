@@ -33,7 +33,7 @@ class PageRequest:
     noise_only: bool = False
     """Only calibrate the noise, for a machine without an accountant."""
     pages: bool = False
-    """Make no runs: write the pages from what was run before (FedMTL)."""
+    """Make no runs: write the pages from what was run before (FedMTL, grids of PMTL)."""
     limit: float | None = None
     """Begin no run after so many seconds (FedMTL)."""
     say: Callable[[str], None] = print

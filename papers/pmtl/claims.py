@@ -11,7 +11,6 @@ from papers.pmtl.means import Gap, Mean, gaps, show_epsilon
 from papers.pmtl.plots import NAMES
 from tacit.engine.personalise import Personalise
 
-WHY = """to be written"""
 FINE_TUNINGS: tuple[Personalise, ...] = ("vanilla", "mean", "kl", "ewc")
 
 
@@ -66,15 +65,14 @@ def sentences(own: Sequence[Mean]) -> list[str]:
 
 CLAIMS: dict[str, tuple[str, Callable[[Sequence[Mean]], list[str]]]] = {
     "table1": ("Table 1", lambda own: [fine_tuned(own)]),
-    "figure3": ("Figure 3", lambda own: [against(own, "fedavg"), against(own, "alone")]),
+    "figure3": ("Figure 3", lambda own: [against(own, "fedavg")]),
     "figure7": ("Figure 7", lambda own: [against(own, "fedprox")]),
-    "table3": ("Table 3", lambda own: [against(own, "alone", "best")]),
 }
 """The pages with the paper's claims, and what is said of each."""
 
 
 def findings(out: Path) -> list[str]:
-    """Markdown of what the pages that are there say of the claims."""
+    """Markdown of what the pages that are there say of the claims, and `why.md`."""
     lines = []
     for stem, (title, say) in CLAIMS.items():
         path = out / f"{stem}.csv"
@@ -85,7 +83,8 @@ def findings(out: Path) -> list[str]:
         for key in dict.fromkeys(row["set"] for row in rows):
             own = [_mean(row) for row in rows if row["set"] == key]
             lines += [f"- {title}, {SHORT[key]}: {line}" for line in say(own) if line]
-    return lines
+    why = out / "why.md"
+    return [*lines, "", why.read_text(encoding="utf-8").strip()] if why.is_file() else lines
 
 
 def _mean(row: dict[str, str]) -> Mean:

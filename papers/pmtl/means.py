@@ -34,7 +34,7 @@ class Gap:
     epsilon: float
     mean: float
     sd: float
-    """Of the difference of two runs."""
+    """Of the difference of two runs; infinite where one run cannot tell."""
 
     @property
     def clear(self) -> bool:
@@ -74,7 +74,7 @@ def gaps(own: Iterable[Mean], other: str) -> list[Gap]:
         same = (other, "none", 0.0) if other == "alone" else (other, mode, epsilon)
         theirs = score.get(same)
         if method == "pmtl" and theirs is not None:
-            sd = math.hypot(mine.sd, theirs.sd)
+            sd = math.hypot(mine.sd, theirs.sd) if min(mine.seeds, theirs.seeds) > 1 else math.inf
             found.append(Gap(mode, epsilon, mine.mean - theirs.mean, sd))
     return found
 

@@ -11,11 +11,11 @@ from papers.common.noise import FILE as NOISE_FILE
 from papers.common.noise import NoiseTable
 from papers.common.request import PageRequest
 from papers.pmtl import choices, curves, noises
-from papers.pmtl.claims import WHY, findings
+from papers.pmtl.claims import findings
 from papers.pmtl.experiments import GRIDS, Experiment
 from papers.pmtl.grid import FILE, PMTLBench, PMTLCell
-from papers.pmtl.sets import PLACES, DataSet, find_sets
-from papers.pmtl.settings import CHOSEN, plan_of
+from papers.pmtl.sets import PLACES, DataSet, find_sets, linear
+from papers.pmtl.settings import CHOSEN, LINEAR, plan_of
 from tacit.errors import TacitError
 from tacit.privacy.guarantee import NOT_COVERED
 
@@ -43,12 +43,13 @@ def reproduce(request: PageRequest) -> Path:
     """Run what is not yet in `request.out`, write the files, and return the Markdown page."""
     name, out = request.name, request.out
     request.check_seeds()
-    if request.pages or request.limit is not None:
-        raise TacitError(f"{name} knows neither --pages nor --limit: finished runs are kept anyway")
+    if request.limit is not None or (request.pages and name not in GRIDS):
+        raise TacitError(f"{name} knows no --limit, and --pages only where runs are a grid")
     keys = GRIDS[name].sets if name in GRIDS else OTHER[name][1]
     request.check_sets(keys)
     folder, where = request.need_data(), prepare_device(request.device)
     found = find_sets(folder, request.sets or keys, reduced=request.reduced, say=request.say)
+    found = [linear(own) if name in LINEAR else own for own in found]
     cells = CellFile(out / FILE, PMTLCell)
     bench = PMTLBench(where, NoiseTable(out / NOISE_FILE), cells, request.say)
     if request.noise_only:
@@ -56,7 +57,7 @@ def reproduce(request: PageRequest) -> Path:
         return out / NOISE_FILE
     started = time.monotonic()
     done: list[PMTLCell] = []
-    note = ""
+    note = text = ""
     if name == "pmtl/figure2":
         text = curves.figure2(bench, found, request.seeds, out)
     elif request.stem in noises.TITLES:
@@ -69,8 +70,9 @@ def reproduce(request: PageRequest) -> Path:
         note = experiment.note
         for own in found:
             wanted = experiment.trainings(request.seeds, request.reduced)
-            done += bench.run(own, wanted, together=request.together)
-        text = "" if request.together else experiment.write(out, found, done)
+            done += bench.run(own, wanted, together=request.together, pages=request.pages)
+        if not request.together:
+            text = experiment.write(out, found, done, request.seeds)
     if request.together:
         return out / FILE
     took = sum(cell.seconds for cell in done) or time.monotonic() - started
@@ -173,7 +175,7 @@ def index(out: Path) -> None:
             lines.append(f"- [{title}]({stem}.md) ({files})")
     found = findings(out)
     if found:
-        lines += ["", "## Which claims hold here", "", *found, "", WHY]
+        lines += ["", "## Which claims hold here", "", *found]
     lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

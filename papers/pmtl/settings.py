@@ -8,6 +8,8 @@ Where the choices come from:
 |          | γ is the middle of their grid                                                     |
 | stand-in | images: the paper's network, q = 100 and halving; pull, clip, step size, noise     |
 |          | and rounds are in `chosen.csv`, by method and ε (`choices`); words: in advance     |
+| linear   | a linear layer on a fixed public representation of images (`LINEAR`), for figures  |
+|          | that do not rank methods: fixed in advance, one setting for all ε                  |
 | reduced  | fixed in advance: fewer writers and rounds                                        |
 
 The paper picks clip, noise and rounds for each ε by validation accuracy too. A choice made on
@@ -25,7 +27,7 @@ from typing import Any, Literal
 from papers.common.cells import CellFile
 from tacit.methods import PMTL, PPSGD, FedAvg, FedProx, Method, NaiveDP
 
-Version = Literal["full", "stand-in", "reduced"]
+Version = Literal["full", "stand-in", "linear", "reduced"]
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 4.0)
 """The paper's grid (section 5.2)."""
 FEW = (0.1, 0.8, 2.0)
@@ -124,6 +126,8 @@ def _own(clip: float, pull: float, **other: dict[str, Any]) -> dict[str, dict[st
     return {name: values | other.get(name, {}) for name, values in own.items()}
 
 
+LINEAR = ("pmtl/figure1", "pmtl/figure2", "pmtl/figure4")
+"""Their images are seen through the representation `strokes` (`tacit.data.representation`)."""
 STEPS = {"lr": 0.1, "local_steps": 5, "batch": 10}
 IMAGES = STEPS | {"halve_every": 200}
 PLANS: dict[tuple[str, Version], PMTLPlan] = {
@@ -150,6 +154,8 @@ PLANS: dict[tuple[str, Version], PMTLPlan] = {
     ),
     ("writers", "stand-in"): PMTLPlan("cnn", 100, 100, IMAGES, _own(0.2, 0.5)),
     ("femnist", "stand-in"): PMTLPlan("cnn", 100, 100, IMAGES, _own(0.2, 0.5)),
+    ("writers", "linear"): PMTLPlan("linear", 60, 270, STEPS, _own(0.2, 0.1)),
+    ("femnist", "linear"): PMTLPlan("linear", 60, 100, STEPS, _own(0.2, 0.1)),
     ("stackoverflow", "stand-in"): PMTLPlan(
         "bag",
         60,

@@ -15,7 +15,7 @@ from papers.fedmtl.contenders import SHOWN
 from papers.fedmtl.context import FedMTLContext
 from papers.fedmtl.grid import FedMTLGrid
 from papers.pmtl.experiments import GRIDS
-from papers.pmtl.grid import ALONE, Training, digest, planned
+from papers.pmtl.grid import digest, planned
 from tacit.methods import PMTL
 
 PAPERS = Path(__file__).parents[2] / "papers"
@@ -46,7 +46,10 @@ def test_kept_runs_of_pmtl_are_those_that_pages_ask_for():
 
     data = SimpleNamespace(key="writers", version="stand-in", federation=Writers())
     kept = {(row["method"], float(row["epsilon"]), row["settings"]) for row in rows}
-    for cell in [*GRIDS["pmtl/figure7"].trainings(1, False), Training(ALONE, 0.0, 0)]:
+    for cell in [
+        *GRIDS["pmtl/figure3"].trainings(1, False),
+        *GRIDS["pmtl/table1"].trainings(1, False),
+    ]:
         plan: Any = planned(data, cell)  # type: ignore[arg-type]
         name = digest(data, plan, cell.method)  # type: ignore[arg-type]
         assert (cell.method, cell.epsilon, name) in kept

@@ -31,7 +31,7 @@ FOLDERS = ("qmnist_writer", "femnist_pmtl", "stackexchange_travel")
 def made_up(tasks: int = 6, rows: int = 12, seed: int = 0):
     """Small pictures by writer: two classes, told apart by one pixel."""
     generator = np.random.default_rng(seed)
-    x = generator.normal(size=(tasks * rows, 1, 4, 4)).astype(np.float32)
+    x = generator.normal(size=(tasks * rows, 1, 16, 16)).astype(np.float32)
     y = (x[:, 0, 0, 0] > 0).astype(np.int64)
     names = np.repeat([f"writer-{k}" for k in range(tasks)], rows)
     return data.from_arrays(x, y, names, kind="multiclass", scale="none")
@@ -296,6 +296,28 @@ def test_processes_share_a_grid(place):
     assert not records.is_file()  # another process is at them
     reproduce("pmtl/figure7", say=lambda _: None, **run)
     assert len(_read(records)) == len(rows)
+
+
+def test_pages_are_made_of_the_runs_that_there_are(place):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "say": lambda _: None}
+    reproduce("pmtl/figure7", seeds=2, **run)
+    records = place / "out" / "cells.csv"
+    lines = records.read_text(encoding="utf-8").splitlines(keepends=True)
+    left = [line for line in lines if ",fedprox,0.1,1," not in line and ",fedavg," not in line]
+    records.write_text("".join(left), encoding="utf-8")
+    text = reproduce("pmtl/figure7", seeds=2, pages=True, **run).read_text(encoding="utf-8")
+    assert "Fewer runs than 2: FedAvg at ε = 0.1 (0), FedProx at ε = 0.1 (1)." in text
+    assert records.read_text(encoding="utf-8") == "".join(left)  # nothing was run
+    with pytest.raises(TacitError, match="grid"):
+        reproduce("pmtl/figure2", seeds=2, pages=True, **run)
+
+
+def test_one_seed_is_not_clearly_ahead():
+    one = [
+        Mean("femnist", method, "none", 0.1, 1, value, 0.0)
+        for method, value in (("pmtl", 0.9), ("fedavg", 0.1))
+    ]
+    assert "ahead in 0 and behind in 0" in claims.against(one, "fedavg")
 
 
 def test_one_tag_is_the_most_frequent_one():
