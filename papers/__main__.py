@@ -27,10 +27,14 @@ def read(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sets", help="only these data sets, with commas")
     parser.add_argument("--seeds", type=int, help="repetitions; by default 3, or 20 for mpmtl")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--model", help="in place of the model of the settings (pmtl)")
+    parser.add_argument(
+        "--together", action="store_true", help="runs that no other process began, no page (pmtl)"
+    )
     parser.add_argument("--reduced", action="store_true", help="small, for two cores")
     parser.add_argument("--noise-only", action="store_true", help="calibrate the noise, no runs")
-    parser.add_argument("--pages", action="store_true", help="no runs, pages from the CSV (fedmtl)")
+    parser.add_argument(
+        "--pages", action="store_true", help="no runs, pages of what was run before"
+    )
     parser.add_argument("--limit", type=float, help="begin no run after so many seconds (fedmtl)")
     parser.add_argument("--list", action="store_true", help="show what can be reproduced")
     return parser.parse_args(arguments)

@@ -50,6 +50,19 @@ class CellFile(Generic[Kept]):
     def _value(column: dataclasses.Field[Any], line: dict[str, str]) -> Any:
         return KINDS.get(str(column.type), str)(line[column.name])
 
+    def begin(self, name: str) -> bool:
+        """Whether no other process has begun what is called so.
+
+        Delete the folder of names where processes were stopped.
+        """
+        folder = self._path.with_suffix(".begun")
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     def add(self, row: Kept) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = not self._path.is_file()

@@ -28,12 +28,12 @@ class PageRequest:
     reduced: bool = False
     """Small, for two cores."""
     device: str = "cpu"
-    model: str | None = None
-    """In place of the settings' model (PMTL)."""
+    together: bool = False
+    """Make runs that no other process has begun, and no page (PMTL)."""
     noise_only: bool = False
     """Only calibrate the noise, for a machine without an accountant."""
     pages: bool = False
-    """Make no runs: write the pages from what was run before (FedMTL)."""
+    """Make no runs: write the pages from what was run before (FedMTL, grids of PMTL)."""
     limit: float | None = None
     """Begin no run after so many seconds (FedMTL)."""
     say: Callable[[str], None] = print

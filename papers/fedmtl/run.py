@@ -39,7 +39,7 @@ NEED_NO_DATA = ("fedmtl/figure5", "fedmtl/figure9")
 def reproduce(request: PageRequest) -> Path:
     """Run what is not yet in `request.out`, write the files, and return the Markdown page."""
     name, out = request.name, request.out
-    if request.model is not None or request.noise_only:
+    if request.together or request.noise_only:
         raise TacitError(f"{name} has models of its own and no noise: leave that option out")
     request.check_seeds(CHOOSING)
     title, known, figure = FIGURES[name]

@@ -45,8 +45,8 @@ def reproduce(request: PageRequest) -> Path:
     """Run what is not yet in `request.out`, write the files, and return the Markdown page."""
     name, out = request.name, request.out
     request.check_seeds()
-    if request.model is not None:
-        raise TacitError(f"model={request.model!r}: {name} is about linear models only")
+    if request.together:
+        raise TacitError(f"{name} knows no --together")
     if request.pages or request.limit is not None:
         raise TacitError(f"{name} knows neither --pages nor --limit: finished runs are kept anyway")
     title, known, figure = FIGURES[name]

@@ -20,9 +20,8 @@ import torch
 from papers.common.cells import CellFile, deciding
 from papers.common.devices import hardware
 from papers.common.noise import NoiseTable
-from papers.pmtl.networks import NETWORKS
 from papers.pmtl.sets import DataSet
-from papers.pmtl.settings import PMTLPlan
+from papers.pmtl.settings import PMTLPlan, chosen_plan
 from tacit.data.federation import Federation
 from tacit.engine.bench import Memo
 from tacit.engine.personalise import Personalise, personalise
@@ -34,6 +33,7 @@ from tacit.experiment.prepare import simulation_of
 from tacit.local import flat
 from tacit.local.flat import FlatModel
 from tacit.methods import Method
+from tacit.models import MODELS
 from tacit.privacy import Privacy, sampler_for
 from tacit.randomness import Randomness
 
@@ -86,20 +86,33 @@ class PMTLBench:
     noise: NoiseTable
     records: CellFile[PMTLCell]
     say: Say
-    model: str | None = None
-    """In place of the plans' own models."""
     memo: dict[tuple[str, int], Memo] = dataclasses.field(default_factory=dict)
     """Training alone, once for each data set and seed."""
     _models: dict[tuple[str, str, int], FlatModel] = dataclasses.field(default_factory=dict)
 
-    def run(self, data: DataSet, plan: PMTLPlan, cells: Iterable[Training]) -> list[PMTLCell]:
-        """All records of these cells, from the file where they are in it."""
+    def run(
+        self,
+        data: DataSet,
+        cells: Iterable[Training],
+        *,
+        together: bool = False,
+        pages: bool = False,
+    ) -> list[PMTLCell]:
+        """All records of these cells, from the file where they are in it.
+
+        `together` with other processes, only what they have not begun, and nothing is returned.
+        With `pages` only what is in the file is returned.
+        """
         cells = list(cells)
-        missing = [left for cell in cells if (left := self._left(data, plan, cell)).modes]
+        missing = [] if pages else [c for cell in cells if (c := self._left(data, cell)).modes]
         federation = data.federation.to(self.device) if missing else data.federation
         started = time.monotonic()
         for number, cell in enumerate(missing):
-            done = self._cell(data, federation, plan, cell)
+            name = digest(data, planned(data, cell), cell.method)
+            about = f"{data.key}-{cell.method}-{cell.epsilon:g}-{cell.seed}-{name}"
+            if together and not self.records.begin(about):
+                continue
+            done = self._cell(data, federation, cell)
             took = (time.monotonic() - started) / (number + 1)
             scores = " ".join(f"{r.mode} {r.accuracy_per_task:.3f}" for r in done)
             left = took * (len(missing) - number - 1)
@@ -108,24 +121,27 @@ class PMTLBench:
                 f"seed {cell.seed}: {scores} ({took:.1f} s each, {left / 60:.1f} min left)"
             )
         found = []
-        for cell in cells:
-            name = digest(data, plan, cell.method)
+        for cell in [] if together else cells:
+            name = digest(data, planned(data, cell), cell.method)
             for mode in cell.modes:
                 key = (data.key, cell.method, cell.epsilon, cell.seed, mode, name)
                 record = self.records.rows.get(key)
-                if record is None:
+                if record is not None:
+                    found.append(record)
+                elif not pages:
                     raise TacitError(f"{data.key} {cell.method} {mode} has no result: a bug")
-                found.append(record)
         return found
 
-    def calibrate(self, data: DataSet, plan: PMTLPlan, cells: Iterable[Training]) -> None:
+    def calibrate(self, data: DataSet, cells: Iterable[Training]) -> None:
         """Only the noise of these cells."""
-        wanted = sorted({cell.epsilon for cell in cells if 0 < cell.epsilon < math.inf})
-        for epsilon in wanted:
-            noise = self.multiplier(data, plan, epsilon)
-            self.say(f"{data.key} {data.version}: ε={epsilon:g} needs noise {noise:.4g} × clip")
+        for cell in dict.fromkeys(dataclasses.replace(cell, seed=0) for cell in cells):
+            if 0 < cell.epsilon < math.inf:
+                noise = self.multiplier(data, planned(data, cell), cell.epsilon)
+                self.say(f"{data.key} {cell.method}: ε={cell.epsilon:g}, noise {noise:.4g} × clip")
 
     def multiplier(self, data: DataSet, plan: PMTLPlan, epsilon: float) -> float:
+        if plan.noise is not None:
+            return plan.noise
         tasks = len(data.federation)
         sampler = sampler_for("poisson", plan.expected(tasks), tasks)
         return self.noise.multiplier(epsilon, 1 / tasks, sampler, plan.rounds)
@@ -147,21 +163,19 @@ class PMTLBench:
         key = (federation.source, plan.model, randomness.run_key)
         if key not in self._models:
             self._models.clear()
-            made = flat.build(NETWORKS[plan.model], federation, randomness.key("model", 0))
+            made = flat.build(MODELS[plan.model], federation, randomness.key("model", 0))
             self._models[key] = made.to(self.device)
         return self._models[key]
 
-    def _left(self, data: DataSet, plan: PMTLPlan, cell: Training) -> Training:
+    def _left(self, data: DataSet, cell: Training) -> Training:
         """The cell with only those modes that are not in the file."""
         about = (data.key, cell.method, cell.epsilon, cell.seed)
-        name = digest(data, plan, cell.method)
+        name = digest(data, planned(data, cell), cell.method)
         modes = tuple(m for m in cell.modes if (*about, m, name) not in self.records.rows)
         return dataclasses.replace(cell, modes=modes)
 
-    def _cell(
-        self, data: DataSet, federation: Federation, plan: PMTLPlan, cell: Training
-    ) -> list[PMTLCell]:
-        started = time.monotonic()
+    def _cell(self, data: DataSet, federation: Federation, cell: Training) -> list[PMTLCell]:
+        started, plan = time.monotonic(), planned(data, cell)
         private = 0 < cell.epsilon < math.inf
         noise = self.multiplier(data, plan, cell.epsilon) if private else None
         alone = cell.method == ALONE
@@ -206,6 +220,11 @@ class PMTLBench:
         return done
 
 
+def planned(data: DataSet, cell: Training) -> PMTLPlan:
+    """What this cell is trained with."""
+    return chosen_plan(data.key, data.version, cell.method, cell.epsilon)
+
+
 def digest(data: DataSet, plan: PMTLPlan, method: str) -> str:
     """Of all that decides a cell: records made with other settings are not taken for these."""
     kind = plan.method("pmtl" if method == ALONE else method)
@@ -215,4 +234,5 @@ def digest(data: DataSet, plan: PMTLPlan, method: str) -> str:
     federation = data.federation
     parts = [used, plan.model, plan.rounds, plan.cohort, data.version, len(federation)]
     parts += [len(federation.train.y), len(federation.test.y), federation.outputs]
+    parts += [plan.noise] if plan.noise else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]

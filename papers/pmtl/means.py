@@ -27,6 +27,21 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """How far PMTL is ahead of another method, both fine-tuned alike, at the same ε."""
+
+    mode: str
+    epsilon: float
+    mean: float
+    sd: float
+    """Of the difference of two runs; infinite where one run cannot tell."""
+
+    @property
+    def clear(self) -> bool:
+        return abs(self.mean) > 2 * self.sd
+
+
+@dataclass(frozen=True)
 class NoiseCurve:
     """Over the seeds of one clip and one noise, during training."""
 
@@ -47,6 +62,21 @@ def means(records: Iterable[PMTLCell]) -> list[Mean]:
         Mean(*key, len(values), statistics.mean(values.values()), _sd(list(values.values())))
         for key, values in groups.items()
     ]
+
+
+def gaps(own: Iterable[Mean], other: str) -> list[Gap]:
+    """PMTL against another method on one data set, for every mode and ε that both have.
+
+    Training alone is the same for all ε.
+    """
+    found, score = [], {(m.method, m.mode, m.epsilon): m for m in own}
+    for (method, mode, epsilon), mine in score.items():
+        same = (other, "none", 0.0) if other == "alone" else (other, mode, epsilon)
+        theirs = score.get(same)
+        if method == "pmtl" and theirs is not None:
+            sd = math.hypot(mine.sd, theirs.sd) if min(mine.seeds, theirs.seeds) > 1 else math.inf
+            found.append(Gap(mode, epsilon, mine.mean - theirs.mean, sd))
+    return found
 
 
 def _sd(values: list[float]) -> float:

@@ -125,7 +125,7 @@ def _run(
     seed: int,
 ) -> list[NoisePoint]:
     """The points of one training, from the file where they are in it."""
-    (clip, sigma), plan = setting, plan_of(data.key, data.version, bench.model)
+    (clip, sigma), plan = setting, plan_of(data.key, data.version)
     rounds = sorted({max(1, round(plan.rounds * k / POINTS)) for k in range(1, POINTS + 1)})
     about, name = (data.key, clip, sigma, seed), digest(data, plan, "pmtl")
     keys = [(*about, round_, name) for round_ in rounds]
@@ -153,7 +153,7 @@ def multiplier(plan: PMTLPlan, tasks: int, clip: float, sigma: float) -> float:
 
 def _spent(bench: PMTLBench, data: DataSet, clip: float, sigma: float) -> list[float]:
     """ε after each round; infinite after the first where nothing is added."""
-    plan, tasks = plan_of(data.key, data.version, bench.model), len(data.federation)
+    plan, tasks = plan_of(data.key, data.version), len(data.federation)
     if sigma == 0:
         return [0.0] + [math.inf] * plan.rounds
     sampler = sampler_for("poisson", plan.expected(tasks), tasks)

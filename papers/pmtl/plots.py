@@ -22,7 +22,7 @@ NAMES = {
     "fedprox": "FedProx",
     "naive": "naive DP of all models",
     "ppsgd": "PP-SGD",
-    "alone": "alone",
+    "alone": "training alone",
 }
 MODES = {
     "none": "",
@@ -30,7 +30,7 @@ MODES = {
     "mean": "mean-regularised",
     "kl": "symmetrised KL",
     "ewc": "EWC",
-    "best": "best own model",
+    "best": "best fine-tuning",
 }
 PANELS = MODES | {"none": "the method's own models"}
 COLOURS = dict(zip(("pmtl", "fedavg", "fedprox", "naive", "ppsgd"), SERIES, strict=False))
@@ -46,7 +46,7 @@ def against_epsilon(
 ) -> Figure:
     """A row of panels for each data set; `panels` are modes drawn apart, or one empty name.
 
-    Solid lines are the methods' own models, dashed ones each task's best own model.
+    Solid lines are the methods' own models, dashed ones the best fine-tuning of them.
     """
     wide, high = len(panels), len(sets)
     fig = figure(max(6.4, 3.1 * wide + 2.2), 3.3 * high + 0.6)
@@ -56,8 +56,8 @@ def against_epsilon(
             ax = axes(fig, high, wide, row * wide + column + 1)
             shown = [m for m in own if not panel or m.mode == panel or m.method == "alone"]
             _lines(ax, shown, dashed=not panel)
-            # Fine-tunings are compared with each other; what methods give by themselves is not.
-            level = shown if "none" in panels else own
+            # Panels of a row are compared with each other.
+            level = [m for m in own if not panel or m.mode in panels or m.method == "alone"]
             low = min((m.mean - m.sd for m in level), default=0.0)
             top = max((m.mean + m.sd for m in level), default=1.0)
             pad = 0.06 * (top - low) or 0.05
@@ -113,7 +113,7 @@ def _legend(found: Sequence[Mean], *, dashed: bool) -> list[Line2D]:
             if text not in [h.get_label() for h in handles]:
                 handles.append(line)
     if any(m.method == "alone" for m in found):
-        handles.append(Line2D([], [], color=MUTED, linestyle=(0, (1, 1.5)), label="alone"))
+        handles.append(Line2D([], [], color=MUTED, linestyle=(0, (1, 1.5)), label=NAMES["alone"]))
     return handles
 
 

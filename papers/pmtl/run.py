@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 
@@ -11,12 +10,12 @@ from papers.common.devices import hardware, prepare_device
 from papers.common.noise import FILE as NOISE_FILE
 from papers.common.noise import NoiseTable
 from papers.common.request import PageRequest
-from papers.pmtl import curves, noises
+from papers.pmtl import choices, curves, noises
+from papers.pmtl.claims import findings
 from papers.pmtl.experiments import GRIDS, Experiment
 from papers.pmtl.grid import FILE, PMTLBench, PMTLCell
-from papers.pmtl.networks import NETWORKS, STROKES
-from papers.pmtl.sets import PLACES, DataSet, find_sets
-from papers.pmtl.settings import plan_of
+from papers.pmtl.sets import PLACES, DataSet, find_sets, linear
+from papers.pmtl.settings import CHOSEN, LINEAR, plan_of
 from tacit.errors import TacitError
 from tacit.privacy.guarantee import NOT_COVERED
 
@@ -30,7 +29,7 @@ OTHER = {
     "pmtl/figure6": (noises.TITLES["figure6"], ("stackoverflow",)),
     "pmtl/settings": (
         "Settings chosen on validation rows",
-        ("writers", "femnist", "stackoverflow"),
+        ("femnist", "writers"),
     ),
 }
 EXPERIMENTS = {name: e.title for name, e in GRIDS.items()} | {
@@ -42,53 +41,47 @@ SEEDS = 3
 
 def reproduce(request: PageRequest) -> Path:
     """Run what is not yet in `request.out`, write the files, and return the Markdown page."""
-    name, out, model = request.name, request.out, request.model
+    name, out = request.name, request.out
     request.check_seeds()
-    if request.pages or request.limit is not None:
-        raise TacitError(f"{name} knows neither --pages nor --limit: finished runs are kept anyway")
+    if request.limit is not None or (request.pages and name not in GRIDS):
+        raise TacitError(f"{name} knows no --limit, and --pages only where runs are a grid")
     keys = GRIDS[name].sets if name in GRIDS else OTHER[name][1]
     request.check_sets(keys)
-    if model is not None and model not in NETWORKS:
-        raise TacitError(f"model={model!r}: choose one of {', '.join(NETWORKS)}")
     folder, where = request.need_data(), prepare_device(request.device)
     found = find_sets(folder, request.sets or keys, reduced=request.reduced, say=request.say)
-    found = [_seen(own, model) for own in found]
+    found = [linear(own) if name in LINEAR else own for own in found]
     cells = CellFile(out / FILE, PMTLCell)
-    bench = PMTLBench(where, NoiseTable(out / NOISE_FILE), cells, request.say, model)
+    bench = PMTLBench(where, NoiseTable(out / NOISE_FILE), cells, request.say)
     if request.noise_only:
         _calibrate(request, bench, found)
         return out / NOISE_FILE
     started = time.monotonic()
     done: list[PMTLCell] = []
-    note = ""
+    note = text = ""
     if name == "pmtl/figure2":
         text = curves.figure2(bench, found, request.seeds, out)
     elif request.stem in noises.TITLES:
         note = noises.NOTE
         text = noises.noises(bench, found, request.seeds, out, request.stem)
     elif name == "pmtl/settings":
-        text = curves.settings(bench, found, out)
+        text = choices.settings(bench, found, out, together=request.together)
     else:
         experiment = GRIDS[name]
         note = experiment.note
         for own in found:
-            plan = plan_of(own.key, own.version, model)
-            done += bench.run(own, plan, experiment.trainings(request.seeds, request.reduced))
-        text = experiment.write(out, found, done)
+            wanted = experiment.trainings(request.seeds, request.reduced)
+            done += bench.run(own, wanted, together=request.together, pages=request.pages)
+        if not request.together:
+            text = experiment.write(out, found, done, request.seeds)
+    if request.together:
+        return out / FILE
     took = sum(cell.seconds for cell in done) or time.monotonic() - started
     machines = sorted({cell.hardware for cell in done}) or [hardware(where)]
-    ran = f"{', '.join(machines)}; {took / 60:.1f} minutes of runs."
+    ran = f"{', '.join(machines)}; {took / 60:.1f} minutes of runs, one after another."
     made = _make(request, found, ran)
     page = request.write_page(f"# {EXPERIMENTS[name]}", note, request.picture, text, made)
     index(out)
     return page
-
-
-def _seen(own: DataSet, model: str | None) -> DataSet:
-    """The data set as its model sees it."""
-    if plan_of(own.key, own.version, model).model != STROKES:
-        return own
-    return dataclasses.replace(own, federation=own.federation.through(STROKES))
 
 
 def _calibrate(request: PageRequest, bench: PMTLBench, found: list[DataSet]) -> None:
@@ -97,11 +90,11 @@ def _calibrate(request: PageRequest, bench: PMTLBench, found: list[DataSet]) -> 
     elif request.stem in noises.TITLES:
         noises.calibrate_noises(bench, found)
     elif request.name == "pmtl/settings":
-        curves.calibrate_settings(bench, found)
+        choices.calibrate(bench, found)
     else:
         for own in found:
             trainings = GRIDS[request.name].trainings(request.seeds, request.reduced)
-            bench.calibrate(own, plan_of(own.key, own.version, bench.model), trainings)
+            bench.calibrate(own, trainings)
 
 
 def _make(request: PageRequest, found: list[DataSet], ran: str) -> str:
@@ -109,43 +102,49 @@ def _make(request: PageRequest, found: list[DataSet], ran: str) -> str:
     name, seeds = request.name, request.seeds
     options = ["--data DIR", f"--sets {','.join(data.key for data in found)}"]
     options += [f"--seeds {seeds}"] if name != "pmtl/settings" else []
-    options += [f"--model {request.model}"] if request.model else []
-    options += ["--device cuda"] if request.device == "cuda" else []
-    lines = [
-        "## How it was made",
-        f"- Command: `{request.command(*options)}`",
-        f"- Hardware: {ran}",
-        f"- Figures are mean ± sd over {_seeds(seeds)}; accuracy is the mean over tasks of "
-        f"each task's share of right test rows, {NOT_COVERED}.",
-    ]
+    options += ["--device cuda"] if request.device == "cuda" or "NVIDIA" in ran else []
+    lines = ["## How it was made", f"- Command: `{request.command(*options)}`"]
     if name == "pmtl/settings":
-        lines[3] = f"- One run each with seed {curves.SEARCH_SEED}; test rows were not looked at."
+        lines += [f"- One run each with seed {choices.SEED}; test rows were not looked at."]
+    else:
+        lines += [
+            f"- Hardware: {ran}",
+            f"- Figures are mean ± sd over {_seeds(seeds)}; accuracy is the mean over tasks of "
+            f"each task's share of right test rows, {NOT_COVERED}.",
+        ]
     for data in found:
-        plan, tasks = plan_of(data.key, data.version, request.model), len(data.federation)
-        used = GRIDS[name].methods if name in GRIDS else ("pmtl",)
-        own = "; ".join(
-            f"{method} " + ", ".join(f"{key} {value:g}" for key, value in plan.own[method].items())
-            for method in used
-        )
-        local = ", ".join(f"{key} {value:g}" for key, value in plan.steps.items())
-        lines.append(
-            f"- {data.title}: {tasks} tasks, {len(data.federation.train.y)} training rows, model "
-            f"{plan.model}, {plan.rounds} rounds, Poisson cohorts of {plan.expected(tasks)} on "
-            f"average, {local}; {own}."
-        )
-    models = {plan_of(data.key, data.version, request.model).model for data in found}
-    if STROKES in models:
-        lines.append(
-            f"- Model {STROKES} is a linear layer on a fixed public representation of the images "
-            "(`tacit.data.representation`), not the paper's network."
-        )
+        lines.append(_planned(request, data))
     lines += [
         "- ε is for one task added or removed, Poisson cohorts, PLD accountant, δ = 1/tasks as in "
         "the paper. Runs are seeded: reproducible, and therefore not private.",
-        "- Settings were fixed in advance or chosen on validation rows (`pmtl/settings`), the same "
-        "for every ε; that choice is not covered by ε.",
+        "- Settings were fixed in advance or chosen on validation rows; that choice is not "
+        "covered by ε.",
     ]
     return "\n".join(lines[:1]) + "\n\n" + "\n".join(lines[1:])
+
+
+def _planned(request: PageRequest, data: DataSet) -> str:
+    """A data set, and what its methods are trained with."""
+    plan, tasks = plan_of(data.key, data.version), len(data.federation)
+    local = ", ".join(f"{key} {value:g}" for key, value in plan.steps.items() if key != "lr")
+    text = (
+        f"- {data.title}: {tasks} tasks, {len(data.federation.train.y)} training rows, model "
+        f"{plan.model}, Poisson cohorts of {plan.expected(tasks)} on average, {local}"
+    )
+    chosen = any((key, version) == (data.key, data.version) for key, version, *_ in CHOSEN)
+    if request.name == "pmtl/settings":
+        return f"{text}."
+    if chosen and request.stem not in noises.TITLES:
+        return (
+            f"{text}; clip, pull, lr, noise and rounds of every method for every ε were chosen on "
+            "validation rows ([settings](settings.md), one grid for all methods)."
+        )
+    used = GRIDS[request.name].methods if request.name in GRIDS else ("pmtl",)
+    own = "; ".join(
+        f"{method} " + ", ".join(f"{key} {value:g}" for key, value in plan.own[method].items())
+        for method in used
+    )
+    return f"{text}, lr {plan.steps['lr']:g}, {plan.rounds} rounds; {own}."
 
 
 def _seeds(count: int) -> str:
@@ -174,8 +173,9 @@ def index(out: Path) -> None:
                 if (out / f"{stem}.{end}").is_file()
             )
             lines.append(f"- [{title}]({stem}.md) ({files})")
-    for folder in sorted(path.parent for path in out.glob("*/README.md")):
-        lines.append(f"- [{folder.name}]({folder.name}/README.md): the same with this model")
+    found = findings(out)
+    if found:
+        lines += ["", "## Which claims hold here", "", *found]
     lines += ["", f"All runs: [{FILE}]({FILE}). Noise: [{NOISE_FILE}]({NOISE_FILE})."]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

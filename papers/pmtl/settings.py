@@ -1,23 +1,19 @@
 """What is trained on which data set: as in the paper, on stand-ins, and reduced for a CPU.
 
-One setting for each data set and method, the same for every ε. The paper picks clip, noise and
-rounds for each ε by validation accuracy. Here the noise follows from ε, and all else is fixed.
-
 Where the choices come from:
 
 | version  | settings                                                                          |
 |----------|-----------------------------------------------------------------------------------|
 | full     | the paper's appendix A.5 and the authors' scripts: rounds, q = 100, η, halving, λ; |
 |          | γ is the middle of their grid                                                     |
-| stand-in | fixed in advance: rounds and batch by computing time, cohorts of half the tasks,   |
-|          | clip by what the noise allows; `pmtl/settings` compares others on validation rows  |
+| stand-in | images: the paper's network, q = 100 and halving; pull, clip, step size, noise     |
+|          | and rounds are in `chosen.csv`, by method and ε (`choices`); words: in advance     |
+| linear   | a linear layer on a fixed public representation of images (`LINEAR`), for figures  |
+|          | that do not rank methods: fixed in advance, one setting for all ε                  |
 | reduced  | fixed in advance: fewer writers and rounds                                        |
 
-The stand-ins' model is a linear layer on the fixed representation `strokes` (`benchmarks/README.md`
-says how its constants were chosen). A first round of runs used a small network instead (`--model
-small-cnn`, `papers/pmtl/small-cnn`): with one start in three, training alone got nowhere there,
-which made everything beside it look good. A choice made on validation rows would not be covered by
-ε, and every page says so.
+The paper picks clip, noise and rounds for each ε by validation accuracy too. A choice made on
+validation rows is not covered by ε, and every page says so.
 """
 
 from __future__ import annotations
@@ -25,11 +21,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from papers.common.cells import CellFile
 from tacit.methods import PMTL, PPSGD, FedAvg, FedProx, Method, NaiveDP
 
-Version = Literal["full", "stand-in", "reduced"]
+Version = Literal["full", "stand-in", "linear", "reduced"]
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 4.0)
 """The paper's grid (section 5.2)."""
 FEW = (0.1, 0.8, 2.0)
@@ -58,12 +56,63 @@ class PMTLPlan:
     """Local training, the same for all methods: also what training alone uses."""
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What a method has of its own: clip, pull."""
+    noise: float | None = None
+    """Multiplier of the clip; None is as little as ε allows."""
 
     def method(self, name: str, **other: Any) -> Method:
         return KINDS[name](**{**self.steps, **self.own[name], **other})
 
     def expected(self, tasks: int) -> int:
         return min(self.cohort, tasks)
+
+    def with_setting(self, method: str, setting: Setting) -> PMTLPlan:
+        """With what was chosen for one method and one ε."""
+        own = {name: getattr(setting, name) or self.own[method][name] for name in self.own[method]}
+        return dataclasses.replace(
+            self,
+            rounds=setting.rounds,
+            steps={**self.steps, "lr": setting.lr},
+            own={**self.own, method: own},
+            noise=setting.noise,
+        )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What may be chosen for a method and an ε."""
+
+    lr: float
+    clip: float
+    """0 where nothing is clipped, without privacy."""
+    pull: float
+    """0 for methods that have none."""
+    noise: float
+    """Multiplier of the clip; 0 without privacy."""
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Chosen(Setting):
+    """One line of chosen.csv."""
+
+    set: str
+    version: str
+    method: str
+    epsilon: float
+    accuracy: float
+    """Mean over tasks, of validation rows."""
+    tried: int
+    """Settings that were compared for this ε."""
+
+    @property
+    def key(self) -> tuple[str, str, str, float]:
+        return self.set, self.version, self.method, self.epsilon
+
+
+CHOSEN = CellFile(Path(__file__).with_name("chosen.csv"), Chosen).rows
+"""By data set, version, method and ε; what is not in it is planned in advance."""
+AS = {"naive": "pmtl"}
+"""Methods that take another one's choice."""
 
 
 def _own(clip: float, pull: float, **other: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -77,7 +126,10 @@ def _own(clip: float, pull: float, **other: dict[str, Any]) -> dict[str, dict[st
     return {name: values | other.get(name, {}) for name, values in own.items()}
 
 
-IMAGES = {"lr": 0.1, "local_steps": 5, "batch": 10}
+LINEAR = ("pmtl/figure1", "pmtl/figure2", "pmtl/figure4")
+"""Their images are seen through the representation `strokes` (`tacit.data.representation`)."""
+STEPS = {"lr": 0.1, "local_steps": 5, "batch": 10}
+IMAGES = STEPS | {"halve_every": 200}
 PLANS: dict[tuple[str, Version], PMTLPlan] = {
     ("femnist", "full"): PMTLPlan(
         "cnn",
@@ -100,8 +152,10 @@ PLANS: dict[tuple[str, Version], PMTLPlan] = {
         {"lr": 0.1, "local_steps": 1, "batch": 100, "halve_every": 100},
         _own(0.5, 0.05),
     ),
-    ("writers", "stand-in"): PMTLPlan("strokes", 60, 270, IMAGES, _own(0.2, 0.1)),
-    ("femnist", "stand-in"): PMTLPlan("strokes", 60, 100, IMAGES, _own(0.2, 0.1)),
+    ("writers", "stand-in"): PMTLPlan("cnn", 100, 100, IMAGES, _own(0.2, 0.5)),
+    ("femnist", "stand-in"): PMTLPlan("cnn", 100, 100, IMAGES, _own(0.2, 0.5)),
+    ("writers", "linear"): PMTLPlan("linear", 60, 270, STEPS, _own(0.2, 0.1)),
+    ("femnist", "linear"): PMTLPlan("linear", 60, 100, STEPS, _own(0.2, 0.1)),
     ("stackoverflow", "stand-in"): PMTLPlan(
         "bag",
         60,
@@ -109,8 +163,8 @@ PLANS: dict[tuple[str, Version], PMTLPlan] = {
         {"lr": 20.0, "local_steps": 5, "batch": 10},
         _own(2.0, 0.002),
     ),
-    ("writers", "reduced"): PMTLPlan("strokes", 20, 25, IMAGES, _own(0.1, 0.1)),
-    ("femnist", "reduced"): PMTLPlan("strokes", 20, 25, IMAGES, _own(0.1, 0.1)),
+    ("writers", "reduced"): PMTLPlan("linear", 20, 25, STEPS, _own(0.1, 0.1)),
+    ("femnist", "reduced"): PMTLPlan("linear", 20, 25, STEPS, _own(0.1, 0.1)),
     ("stackoverflow", "reduced"): PMTLPlan(
         "bag",
         20,
@@ -121,19 +175,12 @@ PLANS: dict[tuple[str, Version], PMTLPlan] = {
 }
 
 
-def plan_of(key: str, version: Version, model: str | None = None) -> PMTLPlan:
-    """The plan of a data set, with another model if one is named."""
+def plan_of(key: str, version: Version) -> PMTLPlan:
+    return PLANS[key, version]
+
+
+def chosen_plan(key: str, version: Version, method: str, epsilon: float) -> PMTLPlan:
+    """What a method is trained with for this ε: as chosen, or else as planned for all."""
     plan = PLANS[key, version]
-    if model is None or (plan.model == "bag") != (model == "bag"):
-        return plan  # words have one model, and images others
-    return dataclasses.replace(plan, model=model)
-
-
-SEARCH: dict[str, tuple[float, ...]] = {"clip": (0.02, 0.1, 0.5), "pull": (0.01, 0.1, 1.0)}
-"""What `pmtl/settings` compares on validation rows."""
-SEARCH_TEXT: dict[str, tuple[float, ...]] = {
-    "lr": (2.0, 20.0),
-    "clip": (0.5, 2.0, 8.0),
-    "pull": (0.0002, 0.002, 0.02),
-}
-SEARCH_EPSILONS = (0.1, 0.8, 4.0)
+    choice = CHOSEN.get((key, version, AS.get(method, method), epsilon))
+    return plan if choice is None else plan.with_setting(method, choice)

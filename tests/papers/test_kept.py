@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -13,8 +14,8 @@ from papers.common.request import PageRequest
 from papers.fedmtl.contenders import SHOWN
 from papers.fedmtl.context import FedMTLContext
 from papers.fedmtl.grid import FedMTLGrid
-from papers.pmtl.grid import digest
-from papers.pmtl.settings import plan_of
+from papers.pmtl.experiments import GRIDS
+from papers.pmtl.grid import digest, planned
 from tacit.methods import PMTL
 
 PAPERS = Path(__file__).parents[2] / "papers"
@@ -44,10 +45,14 @@ def test_kept_runs_of_pmtl_are_those_that_pages_ask_for():
             return 539
 
     data = SimpleNamespace(key="writers", version="stand-in", federation=Writers())
-    plan = plan_of("writers", "stand-in")
-    for method in ("alone", "pmtl", "fedavg", "fedprox"):
-        kept = {row["settings"] for row in rows if row["method"] == method}
-        assert digest(data, plan, method) in kept  # type: ignore[arg-type]
+    kept = {(row["method"], float(row["epsilon"]), row["settings"]) for row in rows}
+    for cell in [
+        *GRIDS["pmtl/figure3"].trainings(1, False),
+        *GRIDS["pmtl/table1"].trainings(1, False),
+    ]:
+        plan: Any = planned(data, cell)  # type: ignore[arg-type]
+        name = digest(data, plan, cell.method)  # type: ignore[arg-type]
+        assert (cell.method, cell.epsilon, name) in kept
 
 
 def test_a_setting_that_was_added_counts_where_it_changes_something():

@@ -331,8 +331,8 @@ def test_the_command_lists_and_refuses(tmp_path, capsys):
         reproduce("mpmtl/figure8", tmp_path, tmp_path, sets=["school"], seeds=1)
     with pytest.raises(TacitError, match="does not use"):
         reproduce("mpmtl/figure6", tmp_path, tmp_path, sets=["school"])
-    with pytest.raises(TacitError, match="linear models only"):
-        reproduce("mpmtl/figure6", None, tmp_path, model="cnn")
+    with pytest.raises(TacitError, match="no --together"):
+        reproduce("mpmtl/figure6", None, tmp_path, together=True)
 
 
 def test_no_data_set_is_both_for_choosing_and_for_showing():

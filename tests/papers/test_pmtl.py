@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from papers import reproduce
+from papers.common.cells import CellFile
 from papers.common.noise import NoiseTable
 from papers.common.tasks import first_tasks
-from papers.pmtl import curves, experiments, noises, published, sets
+from papers.pmtl import choices, claims, experiments, noises, published, sets
 from papers.pmtl.means import Mean
 from papers.pmtl.run import EXPERIMENTS
-from papers.pmtl.settings import PLANS, REDUCED
+from papers.pmtl.settings import PLANS, REDUCED, Chosen, chosen_plan
 from tacit import data
 from tacit.errors import TacitError
 
@@ -30,7 +31,7 @@ FOLDERS = ("qmnist_writer", "femnist_pmtl", "stackexchange_travel")
 def made_up(tasks: int = 6, rows: int = 12, seed: int = 0):
     """Small pictures by writer: two classes, told apart by one pixel."""
     generator = np.random.default_rng(seed)
-    x = generator.normal(size=(tasks * rows, 1, 4, 4)).astype(np.float32)
+    x = generator.normal(size=(tasks * rows, 1, 16, 16)).astype(np.float32)
     y = (x[:, 0, 0, 0] > 0).astype(np.int64)
     names = np.repeat([f"writer-{k}" for k in range(tasks)], rows)
     return data.from_arrays(x, y, names, kind="multiclass", scale="none")
@@ -68,8 +69,12 @@ def place(tmp_path, monkeypatch):
         monkeypatch.setitem(PLANS, (key, version), tiny)
     monkeypatch.setattr(NoiseTable, "multiplier", lambda *given: NOISE)
     monkeypatch.setattr(NoiseTable, "growth", lambda self, noise, delta, s, rounds: [0.0, 0.1, 0.2])
-    monkeypatch.setattr(curves, "SEARCH", {"clip": (0.1, 1.0)})
-    monkeypatch.setattr(curves, "SEARCH_TEXT", {"clip": (0.1, 1.0)})
+    monkeypatch.setattr("papers.pmtl.settings.CHOSEN", {})
+    monkeypatch.setattr(choices, "RATES", (0.1, 0.3))
+    monkeypatch.setattr(choices, "PULLS", (0.1, 1.0))
+    monkeypatch.setattr(choices, "NOISES", {"femnist": (NOISE,), "writers": (NOISE,)})
+    monkeypatch.setattr(choices, "LONGEST", 3)
+    monkeypatch.setattr(choices, "FREE", (1, 2))
     for name, grid in experiments.GRIDS.items():
         few = (0.1, math.inf) if math.inf in grid.epsilons else (0.1,)
         monkeypatch.setitem(experiments.GRIDS, name, dataclasses.replace(grid, epsilons=few))
@@ -146,7 +151,7 @@ def test_every_clip_and_noise_has_a_curve_that_is_not_run_again(place, monkeypat
 
 def test_tables_have_one_line_for_each_mean(place, monkeypatch):
     out = place / "out"
-    grid = dataclasses.replace(experiments.GRIDS["pmtl/table3"], modes=("none",))
+    grid = dataclasses.replace(experiments.GRIDS["pmtl/table3"], modes=("none", "vanilla"))
     monkeypatch.setitem(experiments.GRIDS, "pmtl/table3", grid)
     page = reproduce(
         "pmtl/table3", place / "data", out, sets=["femnist"], seeds=2, say=lambda _: None
@@ -163,16 +168,16 @@ def test_tables_have_one_line_for_each_mean(place, monkeypatch):
 
 def test_finished_cells_are_not_run_again(place, monkeypatch):
     run = {"data": place / "data", "out": place / "out", "sets": ["writers"], "seeds": 1}
-    grid = dataclasses.replace(experiments.GRIDS["pmtl/figure3"], modes=("none",))
+    grid = dataclasses.replace(experiments.GRIDS["pmtl/figure3"], alone=False)
     monkeypatch.setitem(experiments.GRIDS, "pmtl/figure3", grid)
-    reproduce("pmtl/figure3", say=lambda _: None, **run)
+    reproduce("pmtl/figure7", say=lambda _: None, **run)
     cells = (place / "out" / "cells.csv").read_text(encoding="utf-8")
 
     def never(*given, **more):
         raise AssertionError("trained again")
 
     monkeypatch.setattr("papers.pmtl.grid.simulation_of", never)
-    reproduce("pmtl/figure7", say=lambda _: None, **run)  # its runs are among those of figure 3
+    reproduce("pmtl/figure3", say=lambda _: None, **run)  # its runs are among those of figure 7
     assert (place / "out" / "cells.csv").read_text(encoding="utf-8") == cells
     # Other settings are other runs.
     plan = PLANS["writers", "stand-in"]
@@ -184,7 +189,7 @@ def test_finished_cells_are_not_run_again(place, monkeypatch):
 def test_reduced_has_fewer_epsilons():
     grid = experiments.GRIDS["pmtl/figure3"]
     assert {c.epsilon for c in grid.trainings(3, True)} == {0.0, *REDUCED}
-    assert len(grid.trainings(3, False)) == 3 * (1 + 3 * 8)
+    assert len(grid.trainings(3, False)) == 3 * (1 + 2 * 8)
 
 
 def test_wrong_names_are_refused_before_any_work(place):
@@ -223,18 +228,96 @@ def test_published_numbers():
         assert published.TABLE_3["femnist", "best", epsilon] == best
 
 
-def test_guard_and_count_of_pairs():
-    def mean(method, mode, epsilon, value):
-        return Mean("femnist", method, mode, epsilon, 3, value, 0.0)
+def _mean(method, mode, epsilon, value, sd=0.01):
+    return Mean("femnist", method, mode, epsilon, 3, value, sd)
 
+
+def test_count_of_pairs():
     own = [
-        mean("alone", "none", 0.0, 0.9),
-        mean("pmtl", "best", 0.1, 0.898),
-        mean("fedavg", "best", 0.1, 0.91),
+        _mean("pmtl", "none", 0.1, 0.9),
+        _mean("fedavg", "none", 0.1, 0.2),
+        _mean("pmtl", "kl", 0.1, 0.5),
+        _mean("fedavg", "kl", 0.1, 0.4),
+        _mean("pmtl", "kl", 0.8, 0.50),
+        _mean("fedavg", "kl", 0.8, 0.51),
     ]
-    assert "PMTL at ε = 0.1: -0.0020" in experiments._guard(own)
-    pairs = [mean("pmtl", "kl", 0.1, 0.5), mean("fedavg", "kl", 0.1, 0.4)]
-    assert "1 of 1 pairs (published: 1)" in experiments._ahead(pairs)
+    said = claims.fine_tuned(own)
+    assert "1 of 2 pairs (published: 2)" in said
+    assert "ahead in 1 and behind in 0" in said  # the second gap is within what seeds make
+    assert "ahead of FedAvg for 1 of 1 ε" in " ".join(claims.sentences(own))
+    assert "FedProx" not in " ".join(claims.sentences(own))
+
+
+def test_best_fine_tuning_stands_for_all():
+    own = [_mean("pmtl", mode, 0.1, v) for mode, v in (("none", 0.9), ("kl", 0.5), ("ewc", 0.6))]
+    shown = experiments._best_of_modes(own)
+    assert [(mean.mode, mean.mean) for mean in shown] == [("none", 0.9), ("best", 0.6)]
+
+
+def test_each_epsilon_is_trained_with_what_was_chosen_for_it(place, monkeypatch):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "seeds": 1}
+    reproduce("pmtl/settings", say=lambda _: None, **run)
+    tried = _read(place / "out" / "settings.csv")
+    kept = CellFile(place / "out" / "chosen.csv", Chosen)
+    for (_, _, method, epsilon), line in kept.rows.items():
+        free = math.isinf(epsilon)
+        same = [
+            t
+            for t in tried
+            if t["method"] == method
+            and float(t["epsilon"]) <= epsilon
+            and free == (float(t["noise"]) == 0)
+        ]
+        assert line.accuracy == max(float(t["accuracy"]) for t in same)
+        assert line.tried == len(same)
+    # Stopping after one round costs less than after two.
+    assert {line.rounds for key, line in kept.rows.items() if key[-1] == 0.1} == {1}
+    assert {line.lr for line in kept.rows.values()} <= {0.1, 0.3}
+    monkeypatch.setattr("papers.pmtl.settings.CHOSEN", kept.rows)
+    line = kept.rows["femnist", "stand-in", "pmtl", 0.1]
+    plan = chosen_plan("femnist", "stand-in", "pmtl", 0.1)
+    assert plan.own["pmtl"] == {"clip": line.clip, "pull": line.pull}
+    assert (plan.steps["lr"], plan.rounds) == (line.lr, line.rounds)
+    assert chosen_plan("femnist", "stand-in", "naive", 0.1).rounds == line.rounds
+    assert chosen_plan("femnist", "stand-in", "alone", 0.0) == PLANS["femnist", "stand-in"]
+    reproduce("pmtl/figure7", say=lambda _: None, **run)
+    cells = _read(place / "out" / "cells.csv")
+    assert {float(cell["noise"]) for cell in cells if cell["epsilon"] == "0.1"} == {line.noise}
+
+
+def test_processes_share_a_grid(place):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "seeds": 1}
+    begun, records = place / "out" / "cells.begun", place / "out" / "cells.csv"
+    reproduce("pmtl/figure7", say=lambda _: None, together=True, **run)
+    rows = _read(records)
+    assert len(rows) == len(list(begun.iterdir())) == 3  # each was begun before it was made
+    records.unlink()
+    reproduce("pmtl/figure7", say=lambda _: None, together=True, **run)
+    assert not records.is_file()  # another process is at them
+    reproduce("pmtl/figure7", say=lambda _: None, **run)
+    assert len(_read(records)) == len(rows)
+
+
+def test_pages_are_made_of_the_runs_that_there_are(place):
+    run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "say": lambda _: None}
+    reproduce("pmtl/figure7", seeds=2, **run)
+    records = place / "out" / "cells.csv"
+    lines = records.read_text(encoding="utf-8").splitlines(keepends=True)
+    left = [line for line in lines if ",fedprox,0.1,1," not in line and ",fedavg," not in line]
+    records.write_text("".join(left), encoding="utf-8")
+    text = reproduce("pmtl/figure7", seeds=2, pages=True, **run).read_text(encoding="utf-8")
+    assert "Fewer runs than 2: FedAvg at ε = 0.1 (0), FedProx at ε = 0.1 (1)." in text
+    assert records.read_text(encoding="utf-8") == "".join(left)  # nothing was run
+    with pytest.raises(TacitError, match="grid"):
+        reproduce("pmtl/figure2", seeds=2, pages=True, **run)
+
+
+def test_one_seed_is_not_clearly_ahead():
+    one = [
+        Mean("femnist", method, "none", 0.1, 1, value, 0.0)
+        for method, value in (("pmtl", 0.9), ("fedavg", 0.1))
+    ]
+    assert "ahead in 0 and behind in 0" in claims.against(one, "fedavg")
 
 
 def test_one_tag_is_the_most_frequent_one():
