@@ -31,7 +31,7 @@ from papers.pmtl.grid import PMTLBench, digest
 from papers.pmtl.means import show_epsilon
 from papers.pmtl.plots import NAMES
 from papers.pmtl.sets import DataSet
-from papers.pmtl.settings import EPSILONS, FEW, Chosen, Setting, plan_of
+from papers.pmtl.settings import EPSILONS, FEW, ChosenSetting, Setting, plan_of
 from tacit.data.federation import Federation
 from tacit.privacy import sampler_for
 
@@ -47,12 +47,26 @@ LONGEST = 1000
 FREE = (50, 100, 200, 400, 700, 1000)
 """Rounds in which a run without privacy is looked at."""
 SEED = 100
+NOTE = (
+    "All methods have the same grid: clips {clips}, pulls {pulls} where they have one, step size "
+    "{lr:g}, and noises with which 10 to {longest} rounds spend each ε; then, for the ε of the "
+    "tables, the best of these with step sizes {other} and with pulls a third and three times as "
+    "strong. A run is looked at in the round where it has spent each ε. What costs less than an "
+    "ε may be chosen for it as well (“tried” counts all that may). Lines of a second stage that "
+    "was broken off are in the file, too."
+).format(
+    clips=" and ".join(map(str, CLIPS)),
+    pulls=", ".join(map(str, PULLS)),
+    lr=RATES[0],
+    other=" and ".join(map(str, RATES[1:])),
+    longest=LONGEST,
+)
 FILE = "settings.csv"
 CHOSEN_FILE = "chosen.csv"
 
 
 @dataclass(frozen=True)
-class Tried(Setting):
+class TriedSetting(Setting):
     """One line of settings.csv: accuracy on validation rows."""
 
     set: str
@@ -70,7 +84,7 @@ class Tried(Setting):
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchRun:
     """One method on one data set, looked at for several ε."""
 
     data: DataSet
@@ -93,7 +107,7 @@ def settings(
     bench: PMTLBench, sets: Sequence[DataSet], out: Path, *, together: bool = False
 ) -> str:
     """Try and choose; returns Markdown. `together` with other processes, only one stage."""
-    tried = CellFile(out / FILE, Tried)
+    tried = CellFile(out / FILE, TriedSetting)
     for stage in (_first, _second):
         runs = [run for data in sets for run in stage(bench, tried, data)]
         runs.sort(key=lambda run: -run.longest.rounds)
@@ -125,15 +139,15 @@ def _rounds(bench: PMTLBench, data: DataSet, noise: float) -> list[tuple[float, 
 
 def _search(
     bench: PMTLBench, data: DataSet, method: str, lr: float, clip: float, pull: float, noise: float
-) -> Search:
+) -> SearchRun:
     looks = [
         (epsilon, Setting(lr, clip, pull, noise, rounds))
         for epsilon, rounds in _rounds(bench, data, noise)
     ]
-    return Search(data, method, tuple(looks))
+    return SearchRun(data, method, tuple(looks))
 
 
-def _first(bench: PMTLBench, tried: CellFile[Tried], data: DataSet) -> list[Search]:
+def _first(bench: PMTLBench, tried: CellFile[TriedSetting], data: DataSet) -> list[SearchRun]:
     found = []
     noisy = list(itertools.product(CLIPS, NOISES[data.key]))
     for method in METHODS:
@@ -143,9 +157,9 @@ def _first(bench: PMTLBench, tried: CellFile[Tried], data: DataSet) -> list[Sear
     return found
 
 
-def _second(bench: PMTLBench, tried: CellFile[Tried], data: DataSet) -> list[Search]:
+def _second(bench: PMTLBench, tried: CellFile[TriedSetting], data: DataSet) -> list[SearchRun]:
     """The best so far with one thing changed, only as long as it was best."""
-    found: dict[tuple[str, Setting], Search] = {}
+    found: dict[tuple[str, Setting], SearchRun] = {}
     for best in _best(tried, data, first=True):
         if best.epsilon not in FEW:
             continue
@@ -156,16 +170,16 @@ def _second(bench: PMTLBench, tried: CellFile[Tried], data: DataSet) -> list[Sea
             looks = tuple(look for look in new.looks if look[1].rounds <= best.rounds)
             key = best.method, dataclasses.replace(looks[0][1], rounds=0)
             if key not in found or len(looks) > len(found[key].looks):
-                found[key] = Search(data, best.method, looks)
+                found[key] = SearchRun(data, best.method, looks)
     return list(found.values())
 
 
-def _done(tried: CellFile[Tried], run: Search) -> bool:
+def _done(tried: CellFile[TriedSetting], run: SearchRun) -> bool:
     return all(run.key(*look) in tried.rows for look in run.looks)
 
 
 def _try(
-    bench: PMTLBench, tried: CellFile[Tried], runs: Sequence[Search], *, together: bool
+    bench: PMTLBench, tried: CellFile[TriedSetting], runs: Sequence[SearchRun], *, together: bool
 ) -> None:
     there: dict[str, Federation] = {}
     # Set after set: what was traced of a model serves all runs on it.
@@ -179,7 +193,7 @@ def _try(
         for look, accuracy in zip(run.looks, scores, strict=True):
             (epsilon, setting), digested = look, run.key(*look)[-1]
             tried.add(
-                Tried(
+                TriedSetting(
                     **dataclasses.asdict(setting),
                     set=data.key,
                     version=data.version,
@@ -201,7 +215,7 @@ def _try(
         )
 
 
-def _run(bench: PMTLBench, federation: Federation, run: Search) -> list[float]:
+def _run(bench: PMTLBench, federation: Federation, run: SearchRun) -> list[float]:
     """Accuracy on validation rows at each look."""
     plan = plan_of(run.data.key, run.data.version).with_setting(run.method, run.longest)
     simulation = bench.simulation(
@@ -219,7 +233,9 @@ def _run(bench: PMTLBench, federation: Federation, run: Search) -> list[float]:
     return [seen.get(setting.rounds, seen[-1]) for _, setting in run.looks]
 
 
-def _best(tried: CellFile[Tried], data: DataSet, *, first: bool = False) -> list[Chosen]:
+def _best(
+    tried: CellFile[TriedSetting], data: DataSet, *, first: bool = False
+) -> list[ChosenSetting]:
     """For each method and ε, of the first stage or of both."""
     lines = [
         line
@@ -239,13 +255,13 @@ def _best(tried: CellFile[Tried], data: DataSet, *, first: bool = False) -> list
             best = max(mine, key=lambda line: line.accuracy)
             values: dict[str, Any] = dataclasses.asdict(best) | {"epsilon": epsilon}
             del values["settings"], values["hardware"]
-            found.append(Chosen(**values, tried=len(mine)))
+            found.append(ChosenSetting(**values, tried=len(mine)))
     return found
 
 
-def _write(tried: CellFile[Tried], sets: Sequence[DataSet], out: Path) -> str:
+def _write(tried: CellFile[TriedSetting], sets: Sequence[DataSet], out: Path) -> str:
     chosen = [line for data in sets for line in _best(tried, data)]
-    columns = [field.name for field in dataclasses.fields(Chosen)]
+    columns = [field.name for field in dataclasses.fields(ChosenSetting)]
     write_csv(out / CHOSEN_FILE, columns, [dataclasses.astuple(line) for line in chosen])
     parts = []
     for data in sets:
@@ -266,9 +282,13 @@ def _write(tried: CellFile[Tried], sets: Sequence[DataSet], out: Path) -> str:
         ]
         head = ("", "ε", "tried", "lr", "clip", "pull", "noise × clip", "rounds", "accuracy")
         parts += [f"## {data.title}", markdown_table(head, rows)]
-    machines = sorted({line.hardware for line in tried.rows.values()})
     parts += [
-        f"All that was tried: [{FILE}]({FILE}), on {', '.join(machines)}. Chosen: "
+        f"All that was tried: [{FILE}]({FILE}), on {', '.join(machines(out))}. Chosen: "
         f"[{CHOSEN_FILE}]({CHOSEN_FILE})."
     ]
     return "\n\n".join(parts)
+
+
+def machines(out: Path) -> list[str]:
+    """Where settings were tried."""
+    return sorted({line.hardware for line in CellFile(out / FILE, TriedSetting).rows.values()})

@@ -64,6 +64,7 @@ def reproduce(request: PageRequest) -> Path:
         note = noises.NOTE
         text = noises.noises(bench, found, request.seeds, out, request.stem)
     elif name == "pmtl/settings":
+        note = choices.NOTE
         text = choices.settings(bench, found, out, together=request.together)
     else:
         experiment = GRIDS[name]
@@ -77,6 +78,8 @@ def reproduce(request: PageRequest) -> Path:
         return out / FILE
     took = sum(cell.seconds for cell in done) or time.monotonic() - started
     machines = sorted({cell.hardware for cell in done}) or [hardware(where)]
+    if name == "pmtl/settings":
+        machines = choices.machines(out)
     ran = f"{', '.join(machines)}; {took / 60:.1f} minutes of runs, one after another."
     made = _make(request, found, ran)
     page = request.write_page(f"# {EXPERIMENTS[name]}", note, request.picture, text, made)

@@ -92,7 +92,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Chosen(Setting):
+class ChosenSetting(Setting):
     """One line of chosen.csv."""
 
     set: str
@@ -109,7 +109,7 @@ class Chosen(Setting):
         return self.set, self.version, self.method, self.epsilon
 
 
-CHOSEN = CellFile(Path(__file__).with_name("chosen.csv"), Chosen).rows
+CHOSEN = CellFile(Path(__file__).with_name("chosen.csv"), ChosenSetting).rows
 """By data set, version, method and ε; what is not in it is planned in advance."""
 AS = {"naive": "pmtl"}
 """Methods that take another one's choice."""

@@ -19,7 +19,7 @@ from papers.common.tasks import first_tasks
 from papers.pmtl import choices, claims, experiments, noises, published, sets
 from papers.pmtl.means import Mean
 from papers.pmtl.run import EXPERIMENTS
-from papers.pmtl.settings import PLANS, REDUCED, Chosen, chosen_plan
+from papers.pmtl.settings import PLANS, REDUCED, ChosenSetting, chosen_plan
 from tacit import data
 from tacit.errors import TacitError
 
@@ -258,7 +258,7 @@ def test_each_epsilon_is_trained_with_what_was_chosen_for_it(place, monkeypatch)
     run = {"data": place / "data", "out": place / "out", "sets": ["femnist"], "seeds": 1}
     reproduce("pmtl/settings", say=lambda _: None, **run)
     tried = _read(place / "out" / "settings.csv")
-    kept = CellFile(place / "out" / "chosen.csv", Chosen)
+    kept = CellFile(place / "out" / "chosen.csv", ChosenSetting)
     for (_, _, method, epsilon), line in kept.rows.items():
         free = math.isinf(epsilon)
         same = [
