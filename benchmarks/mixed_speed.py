@@ -44,7 +44,7 @@ def main() -> None:
         for early, late in ((began, loaded), (loaded, done))
     )
     print(
-        f"{given.tasks} tasks x {given.rows} rows x {given.columns} columns: loaded in {rows}, six "
+        f"{given.tasks} tasks x {given.rows} rows x {given.columns} columns: loaded in {rows}, all "
         f"releases and own effects in {run}, {(done[0] - loaded[0]) / once:.0f} times one pass for "
         f"the tasks' products, peak {peak:.1f} GB"
     )

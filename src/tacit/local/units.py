@@ -72,11 +72,6 @@ def blank(columns: int, like: Tensor) -> dict[str, Tensor]:
     return {name: like.new_ones(columns, dtype=torch.float64) for name in NAMES}
 
 
-def size(stage: str, columns: int) -> int:
-    """How many numbers a task tells."""
-    return columns * {"units": 1 + 4 * len(POWERS), "places": 2 * CIRCLES}.get(stage, 3)
-
-
 def votes(stage: str, known: Tensor, board: dict[str, Tensor]) -> Tensor:
     """What one task tells, from centre and spread of its columns [columns, 2]; NaN abstains."""
     centre, spread = known.unbind(dim=1)
