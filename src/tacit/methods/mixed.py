@@ -405,10 +405,6 @@ class Mixed(LinearMethod):
         beta = board["beta"]
         return self._at_intercepts(beta, beta.new_ones(self.outputs)) > 0
 
-    def _likely(self, board: Mapping[str, Tensor], variances: Tensor) -> Tensor | float:
-        """The logarithm of how likely these prior variances of slopes are."""
-        return 0.0
-
     def _remember(
         self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
     ) -> dict[str, Tensor]:
@@ -439,7 +435,6 @@ class Mixed(LinearMethod):
         levels = self._levels(board)
         middles = torch.stack([middle, torch.where(levels, middle, 0.0)])
         prior = torch.where(levels, FLAT, PRIORS.to(beta).unsqueeze(1)) / loud**2
-        likely = self._likely(board, PRIORS.to(beta))
         found: dict[str, Tensor] = {}
         informations, doubt = board["informations"], board["information blur"]
         if self.whole:
@@ -454,7 +449,7 @@ class Mixed(LinearMethod):
             information = torch.einsum("r,rij->ij", share, informations)
             moved = torch.einsum("rij,rj->ri", informations, board["points"])
             target = share @ (board["scores"] + moved)
-            told = shrunk(information, target, sampling, 1 / total, prior, middles, likely)
+            told = shrunk(information, target, sampling, 1 / total, prior, middles)
             beta, spread, both = told.beta, told.covariance.trace(), loud * loud.unsqueeze(1)
             # What is off in β is what rows themselves were off, and noise.
             noisy = told.covariance - told.learnt

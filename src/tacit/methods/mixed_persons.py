@@ -22,10 +22,6 @@ person's is one direction: of its length little is in every number. So the score
 release. They are taken again at better points, which makes up for what is wrong in H; there is no
 second H.
 
-**Slopes of log odds.** The prior variance of β is chosen by the evidence of the releases, as for
-tasks. Of yes or no, a few hundred persons tell little through noise, and what is found is often far
-too small or too large. So the variance that such slopes usually have counts beside the evidence.
-
 A person with several rows counts as much as one with a single row: the mean of them is sent.
 
 **Rates.** Most persons have no event, and some have: what a single one expects of itself says
@@ -75,10 +71,6 @@ MOST_LIVED = 4.0
 """Intervals that a person is seen in, about: so many weigh as much as an event, in votes."""
 UNEVEN, STEEP = 2.0, (0.05, 0.5)
 """A person's weight in H, over how many have an event, for those who have most; and its bounds."""
-ODDS, TOGETHER, STEEPLY = 0.3, 4.0, 8.0
-"""The variance of slopes of log odds, about, and at most of all together; and by how many nats per
-power of ten others are less likely. What a few hundred persons tell of it through noise is often a
-variance that is far too small or too large; clear evidence is still followed."""
 LEVELS = (-9.0, 1.0)
 """Logarithms of rates that anybody begins at."""
 QUIET = (0.15, 1.0, 0.8)
@@ -124,7 +116,6 @@ class MixedOfPersons(Mixed):
         return board | {
             "steep": torch.full_like(board["length"], STEEPNESS[model.kind]),
             "rates": torch.full_like(board["length"], rates),
-            "odds": torch.full_like(board["length"], float(model.kind == "binary")),
         }
 
     def loud(self, beta: Tensor) -> Tensor:
@@ -211,11 +202,6 @@ class MixedOfPersons(Mixed):
     def _levels(self, board: Mapping[str, Tensor]) -> Tensor:
         """Where persons told none, it is as likely to be near zero as a slope."""
         return super()._levels(board) & (board["rates"] > 0)
-
-    def _likely(self, board: Mapping[str, Tensor], variances: Tensor) -> Tensor | float:
-        slopes = max(1, len(board["beta"]) - self.outputs)
-        usual = math.log10(min(ODDS, TOGETHER / slopes))
-        return -board["odds"] * STEEPLY * (variances.log10() - usual).abs()
 
     def _believed(self, board: dict[str, Tensor]) -> dict[str, Tensor]:
         """Of rates, H is small: without the directions that noise has made in it."""

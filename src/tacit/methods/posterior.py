@@ -94,13 +94,11 @@ def shrunk(
     blur: Tensor,
     prior: Tensor,
     middles: Tensor,
-    likely: Tensor | float = 0.0,
 ) -> Shrunk:
     """Posterior of β where target = Hβ + N(0, sampling·H + blur·I).
 
     The prior variance of the coefficients [k, d], and the point that they are shrunk to [c, d], are
-    those with the most evidence; the first of several that are alike. `likely` is the logarithm of
-    how likely each variance is before [k].
+    those with the most evidence; the first of several that are alike.
     """
     d = len(target)
     values, vectors = torch.linalg.eigh(information)
@@ -111,7 +109,7 @@ def shrunk(
     targets = (target - middles @ information).T  # [d, c]
     half = torch.linalg.solve_triangular(factor, targets.expand(len(prior), -1, -1), upper=False)
     logdet = factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    best = (likely - 0.5 * (half**2).sum(1).T - logdet).argmax().reshape(1)  # [c, k]
+    best = (-0.5 * (half**2).sum(1).T - logdet).argmax().reshape(1)  # [c, k]
     place, best = best // len(prior), best % len(prior)
     factor, prior, middle = factor[best][0], prior[best][0], middles[place][0]
     gain = prior.unsqueeze(1) * information
