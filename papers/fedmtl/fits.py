@@ -99,7 +99,8 @@ class FedMTLBench:
         started = time.monotonic()
         randomness = Randomness.of(seed)
         made = model_of(model, federation, randomness.key("model", 0)).to(self.device)
-        if made.size <= TRACED_SIZE[self.device.type]:  # larger ones are not traced, and would only be kept alive
+        # Larger ones are not traced, and would only be kept alive.
+        if made.size <= TRACED_SIZE[self.device.type]:
             form = (name, made.size, federation.input_shape, len(federation), self.device)
             made.traced = self._traced.setdefault(form, made.traced)
         plan, here = Plan(method=method, rounds=rounds), federation.to(self.device)

@@ -195,7 +195,7 @@ def grow(
 
     grown = list(side_by_side(work, spans(offsets, trees), torch.get_num_threads()))
     if not grown:
-        return Grown(no_forests(trees, y.shape[1]), y[:0].to(device))
+        return Grown(no_forests(trees, y.shape[1]).to(device), y[:0].to(device))
     forests = Forests.joined([one.forests for one in grown])
     return Grown(forests.to(device), torch.cat([one.unseen for one in grown]).to(device))
 
