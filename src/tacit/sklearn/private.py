@@ -300,7 +300,7 @@ class PrivateMultiTaskRegressor(Regressor, _Private):
     unit, n_persons, at_most : who is hidden: whole tasks, every "person" (`fit(..., persons=...)`)
         or every "row"; about how many of them there are in all, and at how many tasks one may be
     tasks_epsilon : where persons or rows are hidden, hide whole tasks as well, at this ε
-    rounds : None for what is usual for the method: 6 with "mixed", 3 with "prior" (1 where its mean
+    rounds : None for what is usual for the method: 8 with "mixed", 3 with "prior" (1 where its mean
         is 0, 5 where it is 1), 10 with "mpmtl", 100 with most others
     target_scale : "task" lets each task standardise its own targets ("mixed" then goes over to
         common units), which is free and suits any unit; but with other methods levels are not
