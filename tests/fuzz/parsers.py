@@ -245,7 +245,7 @@ def events(folder: Path) -> Parser:
 def models(folder: Path) -> Parser:
     """Of a run that keeps a method's models, and of one whose tasks combine them with trees."""
     table, rows, paths = folder / "table.csv", {"sex": ["f", "m"], "age": [30.0, 40.0]}, []
-    settings: Any = {"rounds": 3, "seed": 0, "baselines": False}
+    settings: Any = {"rounds": 5, "seed": 0, "baselines": False}
     for method, last, many in ((PMTL(local_steps=1), "none", 24), ("mixed", "best", 40 * TASKS)):
         table.write_text(_table(many))
         federation = from_table(table, task="site", target="outcome")

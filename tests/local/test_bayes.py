@@ -282,8 +282,11 @@ def test_many_classes_are_solved_by_gradients_as_they_are_whole(n, d, apart, mon
         ]
     for whole, ours in zip(*found.values(), strict=True):
         assert torch.allclose(whole, ours, rtol=1e-3, atol=1e-3)
-    again = posterior("multiclass", given, mean, None, STRENGTHS, judged=False)
-    assert torch.equal(again[0], found["by gradients"][0]) and not bool(again[1].any())
+    monkeypatch.setattr("tacit.local.bayes.TOGETHER", 0)
+    about = posterior("multiclass", given, mean, None, STRENGTHS)[1]
+    exact = found["whole"][1]
+    off = about - exact - (about - exact).mean()
+    assert off.abs().max() < 0.5 + 0.15 * (exact.max() - exact.min())
 
 
 @pytest.mark.parametrize("kind", ["binary", "count"])

@@ -386,8 +386,7 @@ def test_plans_are_the_papers(tmp_path):
         ("fedmtl/table3", {"sets": ["celeba"]}, "does not use 'celeba': choose of lfwa, facea"),
         ("fedmtl/table3", {}, "pass --data DIR"),
         ("fedmtl/table3", {"pages": True}, "leave --pages out"),
-        ("fedmtl/table3", {"model": "cnn"}, "models of its own"),
-        ("pmtl/figure3", {"pages": True}, "neither --pages nor --limit"),
+        ("pmtl/figure3", {"limit": 5}, "knows no --limit"),
     ],
 )
 def test_one_sentence_says_what_is_wrong(tmp_path, name, options, text):

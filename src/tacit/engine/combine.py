@@ -34,7 +34,7 @@ from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.local.batches import Batches, all_rows
 from tacit.local.boosted import boost
-from tacit.local.own import SURE, averaged, coded, constants, linear_each, linear_raw, mean_of
+from tacit.local.own import SURE, coded, constants, linear_alone, linear_raw, mean_of
 from tacit.local.stack import folds, losses, per_task, weigh
 from tacit.local.threads import threads_for
 from tacit.local.trees import Forests, grow
@@ -75,8 +75,7 @@ BESIDE = [part for part in range(len(PARTS)) if part != SHARED]
 MOST_COLUMNS = 300
 NEGLIGIBLE = 0.02
 """Smaller weights are dropped, with the trees that they would keep."""
-ROWS_AT_ONCE, MODELS_PER_ROW = 200_000, 10
-"""As many numbers of a linear model count as a row."""
+ROWS_AT_ONCE = 200_000
 KINDS: tuple[Kind, ...] = ("regression", "count", "binary", "multiclass")
 Unseen = Callable[[Rows, Tensor], tuple[Tensor, Tensor]]
 """Rows of some tasks, and the tasks -> the fold of every row, and the raw output for it of shared
@@ -101,9 +100,6 @@ class Judged:
     """[parts, rows, outputs]."""
     has: Tensor
     """[k, parts]: which parts a task has."""
-    lost: Tensor
-    """[k, strengths] what linear models lost on rows that they have not seen; zero where evidence
-    judges them."""
     blend: Blend
     """The parts, fitted on all of these rows."""
 
@@ -130,10 +126,8 @@ class Combine:
         self._lost_target = -1 in federation.without_unit
 
     def spans(self, rows: Rows, tasks: Tensor) -> list[Tensor]:
-        """These tasks, so many that their rows fit into memory with all that is said of them, and
-        with linear models of every strength."""
-        beside = self.outputs * math.prod(rows.x.shape[1:]) // MODELS_PER_ROW
-        group = (rows.count(tasks) + beside).cumsum(0) // ROWS_AT_ONCE
+        """These tasks, so many that their rows fit into memory with all that is said of them."""
+        group = rows.count(tasks).cumsum(0) // ROWS_AT_ONCE
         sizes = torch.unique_consecutive(group, return_counts=True)[1]
         return list(tasks.split(sizes.tolist()))
 
@@ -152,18 +146,18 @@ class Combine:
             held = fold == number
             kept, of = own.where(~held), rank[held]
             unseen[CONSTANT, held] = constants(self.kind, kept, self.outputs)[of]
-        unseen[LINEAR], lost = self._linear_unseen(own, fold)
-        unseen[LINEAR] = within(unseen[LINEAR], range_[rank])
+            said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
+            unseen[LINEAR, held] = within(said, range_[of])
         both = treed.unsqueeze(1).expand(-1, 2)
         boosted = own.counts >= ROWS_TO_BOOST
-        fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, lost, fold)
+        fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, fold)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
         for part, each in zip((TREES, ON_SHARED), said, strict=True):
             unseen[part, inside] = softened(self.kind, each[inside], soft)
         if self.kind not in NUMBERS:  # what is never weighed is still a probability
             unseen = unseen.clamp(SURE, 1 - SURE)
-        return Judged(own, fold, unseen, has, lost, fitted)
+        return Judged(own, fold, unseen, has, fitted)
 
     def weights(self, judged: Judged) -> Weighed:
         """What each task combines, and what it would do alone."""
@@ -204,7 +198,6 @@ class Combine:
         shared: Tensor,
         treed: Tensor,
         boosted: Tensor,
-        lost: Tensor,
         fold: Tensor | None = None,
     ) -> tuple[Blend, list[Tensor]]:
         """All parts on all of these rows; with `fold` also what trees say of each row that have not
@@ -241,53 +234,28 @@ class Combine:
             torch.zeros(len(tasks), len(PARTS)).double(),
             reach_of(self.kind, own),
             constants(self.kind, own, self.outputs),
-            averaged(*self._linear(own, lost)),
+            self._linear(own),
             forests[0],
             forests[1],
             holders,
         )
         return blend, said
 
-    def _linear_unseen(self, own: Rows, fold: Tensor) -> tuple[Tensor, Tensor]:
-        """What linear models expect of rows that they have not seen, and what each strength lost.
-
-        What a strength lost on a row has no say in what is expected of that row. Evidence judges
-        strengths of numbers, where it is exact; of classes that lie apart it knows too little.
-        """
-        rank, y = _ranks(own), own.y
-        made = [self._linear(own.where(fold != number)) for number in range(_many(fold))]
-        strengths = range(made[0][1].shape[1]) if made else range(0)
-        lost = own.x.new_zeros(len(strengths), len(y), dtype=torch.float64)
-        for number, (each, _) in enumerate(made if self.kind not in NUMBERS else ()):
-            held = fold == number
-            for k in strengths:
-                said = mean_of(self.kind, linear_raw(each[rank[held], k], own.x[held]))
-                lost[k, held] = losses(self.kind, said, y[held])
-        total, expected = per_task(lost, own.offsets).T, lost.new_zeros(len(y), self.outputs)
-        for number, (each, belief) in enumerate(made):
-            held = fold == number
-            others = total - per_task(lost * held, own.offsets).T
-            w = averaged(each, belief - others)
-            expected[held] = mean_of(self.kind, linear_raw(w[rank[held]], own.x[held]))
-        return expected, total
-
-    def _linear(self, rows: Rows, lost: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
-        """Every task's exact linear models [k, s, outputs, d + 1], and how far each is believed."""
+    def _linear(self, rows: Rows) -> Tensor:
+        """Every task's exact linear model [k, outputs, d + 1]."""
         filled, found = rows.counts.nonzero().squeeze(1), None
 
-        def one(batches: Batches) -> tuple[Tensor, Tensor]:
-            return linear_each(self.kind, batches, self.outputs, judged=self.kind in NUMBERS)
+        def one(batches: Batches) -> Tensor:
+            return linear_alone(self.kind, batches, self.outputs)
 
         for chunk in self.trained.chunks(filled, rows, None, everyone=True):
             with threads_for(self.trained.in_flight(chunk), len(chunk.filled)):
-                made = vmap(one)(all_rows(rows, chunk.filled, chunk.width))
+                w = vmap(one)(all_rows(rows, chunk.filled, chunk.width))
             if found is None:
-                found = tuple(side.new_zeros(len(rows.counts), *side.shape[1:]) for side in made)
-            for side, new in zip(found, made, strict=True):
-                side[chunk.tasks] = torch.nan_to_num(new[: len(chunk.tasks)])
+                found = w.new_zeros(len(rows.counts), *w.shape[1:])
+            found[chunk.tasks] = torch.nan_to_num(w[: len(chunk.tasks)])
         assert found is not None
-        each, belief = found
-        return each, belief - lost
+        return found
 
 
 def settled_unseen(trained: Tasks) -> Unseen:
@@ -390,8 +358,6 @@ class Ended:
     """[rows, outputs] the same of all that is combined."""
     treed: Tensor
     """Which tasks have trees."""
-    lost: Tensor
-    """[k, strengths] as in `Judged`."""
 
 
 def combine(trained: Tasks, rows: Rows, shared: Unseen, progress: Progress, tasks: Tensor) -> Ended:
@@ -413,7 +379,6 @@ def combine(trained: Tasks, rows: Rows, shared: Unseen, progress: Progress, task
         torch.cat([judged.unseen[SHARED] for judged, _ in found]),
         torch.cat([each.said for _, each in found]),
         torch.cat([judged.has[:, TREES] for judged, _ in found]),
-        torch.cat([judged.lost for judged, _ in found]),
     )
 
 
@@ -453,8 +418,7 @@ def deliver(
         # Trees without weight are not grown again.
         treed = ended.treed[some].unsqueeze(1) & (weights[some][:, [TREES, ON_SHARED]] > 0)
         boosted = ended.rows.counts[some] >= ROWS_TO_BOOST
-        shared, lost = unseen[begin:end], ended.lost[some]
-        made, _ = work.fit(rows, tasks[some], shared, treed, boosted, lost)
+        made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, boosted)
         blends.append(replace(made, weights=weights[some]))
         begin = end
     return Delivered(Blend.joined(blends).trimmed(), scored)

@@ -15,7 +15,7 @@ from tacit.data.federation import Federation
 from tacit.engine.alone import descend
 from tacit.local.batches import Batches, all_rows
 from tacit.local.flat import FlatModel
-from tacit.local.own import averaged, linear_each
+from tacit.local.own import linear_alone
 from tacit.methods.linear import as_parameters
 from tacit.methods.mixed import Mixed
 
@@ -32,8 +32,7 @@ def begun(model: FlatModel, federation: Federation) -> FlatModel:
     size = outputs * (rows.x.flatten(1).shape[1] + 1)
     linear = len(model.layers) == 1 and model.size == size and not model.buffers.numel()
     if linear and model.kind in Mixed.kinds and size <= MOST:
-        own = Batches(*(side[0] for side in batches))
-        found = averaged(*linear_each(model.kind, own, outputs, judged=True))
+        found = linear_alone(model.kind, Batches(*(side[0] for side in batches)), outputs)
         return model.begun_at(as_parameters(found.flatten(), outputs), model.buffers)
     w, buffers = descend(model, batches)
     return model.begun_at(w[0], buffers[0])

@@ -16,8 +16,6 @@ an error: that would end everybody's run, and so tell of a single task's rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -30,6 +28,8 @@ NEWTON_STEPS = 12
 WHOLE, GRADIENTS = 100, 8
 """Up to so many coefficients a Newton step is solved as one system; beyond, by so many conjugate
 gradients: of several classes always, of one score where several priors share a metric."""
+TOGETHER = 300
+"""Up to so many coefficients of several classes evidence knows the whole curvature."""
 KNOWN = 0.5
 """How many rows a published residual variance is worth to a task: noise may have made it absurd."""
 AT_ONCE = 1 << 17
@@ -88,13 +88,10 @@ def posterior(
     mean: Tensor,
     root: Tensor | None,
     strengths: Tensor,
-    *,
-    judged: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Most likely weights [s, d] and logarithm of the evidence [s], for each of the strengths.
 
-    `root` is R [d, d]; None stands for the identity. Unless `judged`, what evidence costs is spared
-    and it is zero: of many classes it costs more than the weights.
+    `root` is R [d, d]; None stands for the identity.
     """
     x, y, counts = rows
     x = x * (counts > 0).unsqueeze(1)
@@ -108,7 +105,7 @@ def posterior(
     coded = _coded(kind, rows, mean)
     u, evidence = _under_each(FAMILIES[kind], z, None, *coded, counts, ratio)
     likely = mean + (u if root is None else u @ root.T).flatten(1)
-    return likely, evidence() if judged else torch.zeros_like(ratio)
+    return likely, evidence
 
 
 def solve(
@@ -145,7 +142,7 @@ def solve_each(
     for some in roots.split(max(1, at_once)):
         ratio = torch.ones(len(some)).to(x)
         u, evidence = _under_each(FAMILIES[kind], x, some, scores, y, counts, ratio)
-        found.append((mean + (u @ some.mT).flatten(1), evidence()))
+        found.append((mean + (u @ some.mT).flatten(1), evidence))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
     return weights, evidence
 
@@ -227,7 +224,7 @@ def _under_each(
     y: Tensor,
     counts: Tensor,
     ratio: Tensor,
-) -> tuple[Tensor, Callable[[], Tensor]]:
+) -> tuple[Tensor, Tensor]:
     """`_by_newton` for several priors; those of a wide model share a metric."""
     if _is_narrow(x, offset.shape[1]) or len(ratio) == 1:
         return _by_newton(family, x, root, offset, y, counts, ratio)
@@ -248,9 +245,8 @@ def _by_newton(
     counts: Tensor,
     ratio: Tensor,
     about: Tensor | None = None,
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    """Weights [s, outputs, k] around scores [n, outputs], and what makes the evidence by Laplace:
-    of many coefficients it costs more than they do.
+) -> tuple[Tensor, Tensor]:
+    """Weights [s, outputs, k] around scores [n, outputs], and the evidence by Laplace.
 
     They are of z = x·root; the root is [s, d, k], or None for the identity. Rows are summed as x,
     which is the same for all: z of each would leave the cache. With `about` [1, n, outputs] the
@@ -364,15 +360,18 @@ def _by_newton(
         taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
         u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
 
-    def evidence() -> Tensor:
+    if outputs == 1 or size <= TOGETHER:
         # Of wide models one after another: together they would not fit near the cache.
         ones = [slice(None)] if about is None else [slice(k, k + 1) for k in range(len(ratio))]
         each = [torch.linalg.cholesky_ex(curvature(scores[some], some))[0] for some in ones]
         logdet = torch.cat([logdet_of(factor) for factor in each])
-        return -objective(u, scores) - 0.5 * (logdet + size * torch.log(ratio))
-
-    each = u.unflatten(-1, shape)
-    return each if back is None else each @ back.mT, evidence
+    else:
+        # What moves all classes alike only meets the prior; the rest is about what blocks say.
+        blocks = logdet_of(within_classes(family.mean(scores))).sum(dim=1)
+        logdet = blocks * (outputs - 1) / outputs - shape[1] * torch.log(ratio)
+    evidence = -objective(u, scores) - 0.5 * (logdet + size * torch.log(ratio))
+    u = u.unflatten(-1, shape)
+    return u if back is None else u @ back.mT, evidence
 
 
 def step_lengths(along: Tensor) -> Tensor:

@@ -12,14 +12,14 @@ from torch import Tensor
 from tacit.data.federation import Kind, Rows
 from tacit.families import HALF, expected_count
 from tacit.local.batches import Batches
-from tacit.local.bayes import design, grid, posterior
+from tacit.local.bayes import average, design, grid, posterior
 from tacit.local.stack import per_task
 
 SURE = 1e-6
 """No probability is nearer to zero or one."""
-STRENGTHS = {True: (3.0, 4.0, 9), False: (1.0, 3.0, 5)}
+STRENGTHS = {True: (3.0, 4.0, 9), False: (0.0, 2.0, 5)}
 """Where a linear model looks for its strength (see `local.bayes`): the middle, how far, how many
-points. Numbers (true) can be predicted almost without error, so their range is wider."""
+points. Numbers (true) can be predicted almost without error, so their range is wide."""
 
 
 def half_cauchy(strengths: Tensor) -> Tensor:
@@ -80,11 +80,8 @@ def constants(kind: Kind, rows: Rows, outputs: int) -> Tensor:
     return (sums + 1 / max(outputs, 2)) / (counts + 1)
 
 
-def linear_each(
-    kind: Kind, batches: Batches, outputs: int, *, judged: bool
-) -> tuple[Tensor, Tensor]:
-    """One task's exact linear models [s, outputs, d + 1], one for each strength, and how far each
-    is believed [s]: by its evidence if `judged`, else only as far as before any row is seen.
+def linear_alone(kind: Kind, batches: Batches, outputs: int) -> Tensor:
+    """One task's exact linear model [outputs, d + 1], averaged over strengths by their evidence.
 
     Columns are scaled inside the task, and numbers are centred: so nothing is drawn to zero that is
     zero by nobody's choice.
@@ -105,15 +102,11 @@ def linear_each(
     rows = (x - middle) / scale * counts.unsqueeze(1), (y - level) / reach * counts, counts
     centre, far, points = STRENGTHS[kind == "regression"]
     strengths, zero = grid(centre, far / 2, points).to(x), x.new_zeros(outputs * width)
-    found, evidence = posterior(kind, rows, zero, None, strengths, judged=judged)
-    w = reach * found.unflatten(1, (outputs, width)) / scale
-    bias = w[..., -1] - w @ torch.where(last, 0.0, middle) + level
-    return torch.cat([w[..., :-1], bias.unsqueeze(-1)], dim=-1), evidence + half_cauchy(strengths)
-
-
-def averaged(each: Tensor, belief: Tensor) -> Tensor:
-    """The mean [.., outputs, d + 1] of linear models [.., s, outputs, d + 1], as believed."""
-    return torch.einsum("...s,...sod->...od", torch.softmax(belief, dim=-1), each)
+    each, evidence = posterior(kind, rows, zero, None, strengths)
+    found = average(each, evidence + half_cauchy(strengths)).reshape(outputs, width)
+    w = reach * found / scale
+    bias = w[:, -1] - w @ torch.where(last, 0.0, middle) + level
+    return torch.cat([w[:, :-1], bias.unsqueeze(1)], dim=1)
 
 
 def linear_raw(w: Tensor, x: Tensor) -> Tensor:
