@@ -47,7 +47,7 @@ def gappy(kind: str):
 @pytest.mark.slow
 def test_an_exported_model_says_what_predict_says():
     federation, x = gappy("regression")
-    run = tacit.train(federation, seed=0, baselines=False, rounds=3, personalise="none")
+    run = tacit.train(federation, seed=0, baselines=False, rounds=5, personalise="none")
     model, wanted = run.personal("b"), run.predict(x, ["b"] * 80)
     program = model.exported().module()
     for rows in (x, x[:1], np.tile(x, (60, 1))):  # one row, and more than go through at once
