@@ -218,17 +218,17 @@ class _Round:
                 raise PartyError(blamed, shortened(str(heard.get("what"))))
 
     def _conclude(self) -> Any:
-        with self._links(COORDINATOR) as links:
+        with self._links(COORDINATOR) as links, self._heard_first(lambda: COORDINATOR):
             return self.job.conclude(links)
 
     def _be_clients(self, names: Sequence[str], secret_of: Mapping[str, Any]) -> None:
         """Take all steps of these clients, in turn."""
         name, links = names[0], {}
         try:
-            with contextlib.ExitStack() as stack:
+            with contextlib.ExitStack() as stack, self._heard_first(lambda: name):
                 for name in names:
                     links[name] = stack.enter_context(self._links(name))
-                parts = {name: self.job.take_part(links[name], secret_of[name]) for name in names}
+                parts = {one: self.job.take_part(links[one], secret_of[one]) for one in names}
                 while parts:
                     for name in list(parts):
                         try:
@@ -236,12 +236,21 @@ class _Round:
                         except StopIteration as end:
                             self._answers[name] = end.value
                             del parts[name]
-        except BaseException as error:
-            with self._changed:
-                self._reports.add(name, error)
+        except BaseException:  # which is among the reports
             return
         with self._changed:
             self._sent_by_clients += sum(one.sent_bytes.total() for one in links.values())
+
+    @contextlib.contextmanager
+    def _heard_first(self, who: Callable[[], str]) -> Iterator[None]:
+        """What goes wrong for the party that is at work is reported before its connections are
+        cut: servers notice that at once, and must not be heard instead."""
+        try:
+            yield
+        except BaseException as error:
+            with self._changed:
+                self._reports.add(who(), error)
+            raise
 
     @contextlib.contextmanager
     def _links(self, name: str) -> Iterator[TlsLinks]:
