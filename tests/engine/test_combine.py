@@ -9,7 +9,7 @@ import torch
 import tacit
 from tacit import PMTL
 from tacit.data.federation import Rows
-from tacit.engine.blend import Blend, softened
+from tacit.engine.blend import Blend
 from tacit.engine.combine import reach_of
 from tacit.engine.personalise import personalise, take_away
 from tacit.engine.progress import silent
@@ -74,15 +74,6 @@ def test_trees_follow_one_another_where_rows_are_many(tmp_path):
     assert np.array_equal(SavedModels.load(tmp_path).predict(x, names), run.predict(x, names))
     own = run.personal("3")(torch.from_numpy(x).float()).detach().flatten()
     assert np.allclose(own, run.predict(x, ["3"] * 16), atol=1e-4)
-
-
-def test_probabilities_of_boosted_trees_are_probabilities():
-    said = torch.tensor([[-0.2, 0.5, 0.7], [0.1, 0.2, 0.7], [1.3, -0.3, 0.0]])
-    found = softened("multiclass", said, torch.full((3, 3), 1 / 3))
-    assert torch.allclose(found.sum(dim=1), torch.ones(3).double())
-    assert bool((found > 0).all())
-    one = softened("binary", said[2:, :1], torch.zeros(1, 1))
-    assert float(one) == pytest.approx(64 / 65)
 
 
 @pytest.mark.parametrize("name", ["weights", "range", "constant", "linear", "holders", "place"])

@@ -10,7 +10,7 @@ the best model alone, on folds that its weights have not seen either, the task k
 | `shared`          | the model that the method left with the task                            |
 | `constant`        | the task's own mean, or how frequent its classes are                     |
 | `linear`          | an exact ridge or (multinomial) logistic regression (`local.own`)        |
-| `trees`           | randomised trees (`local.trees`); of many rows boosted (`local.boosted`) |
+| `trees`           | randomised, or boosted where numbers are many (`local.boosted`) |
 | `trees on shared` | the same, with what the shared model expects as one more column          |
 
 Nothing here looks at another task, and nothing leaves a task.
@@ -191,14 +191,7 @@ def within(mean: Tensor, ends: Tensor) -> Tensor:
 
 
 def softened(kind: Kind, said: Tensor, constant: Tensor) -> Tensor:
-    """Probabilities as if one more tree had said the constant: no class becomes impossible.
-
-    What boosted trees add up to can be below zero or above one.
-    """
+    """Probabilities as if one more tree had said the constant: no class becomes impossible."""
     if kind in NUMBERS:
         return said.double()
-    odd = ((said < 0) | (said > 1)).any(dim=1, keepdim=True)
-    said = said.clamp(0, 1)
-    if said.shape[1] > 1:
-        said = torch.where(odd, said / said.sum(dim=1, keepdim=True), said)
     return (TREES_EACH * said.double() + constant) / (TREES_EACH + 1)

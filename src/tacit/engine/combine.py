@@ -58,8 +58,9 @@ One or two rows say nothing of who is right; but a little of their own mean, or 
 units are lost, keeps a task from a shared model that noise has made sure of itself. A line through
 two rows is nothing to lean on."""
 ROWS_TO_BOOST = 100
-"""From here on trees follow one another: on made-up tables that bend such tasks had a fifth to a
-third less squared error, a little less log loss, and on lines the same (benchmarks/README.md)."""
+"""From here on trees of numbers follow one another: on made-up tables that bend such tasks had a
+fifth to a third less squared error, and on lines the same. Of classes they brought a little on
+tables that bend, and lost on hospitals (benchmarks/README.md)."""
 FEW, LEAN_OF_FEW, PULL_OF_FEW, CROWD = 12, 0.95, 6.0, 50
 """Fewer numbers follow luck: they are drawn harder to a place that leans on the shared model more
 and in which they have no say. They are drawn the harder the more tasks there are than a crowd,
@@ -131,6 +132,10 @@ class Combine:
         sizes = torch.unique_consecutive(group, return_counts=True)[1]
         return list(tasks.split(sizes.tolist()))
 
+    def boosts(self, counts: Tensor) -> Tensor:
+        """Whose trees are boosted."""
+        return (counts >= ROWS_TO_BOOST) & (self.kind in NUMBERS)
+
     def judge(self, rows: Rows, tasks: Tensor, shared: Unseen) -> Judged:
         """All parts of these tasks on these rows, and without one fold after the other."""
         own = evaluate.select(rows, tasks)
@@ -149,7 +154,7 @@ class Combine:
             said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
             unseen[LINEAR, held] = within(said, range_[of])
         both = treed.unsqueeze(1).expand(-1, 2)
-        boosted = own.counts >= ROWS_TO_BOOST
+        boosted = self.boosts(own.counts)
         fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, fold)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
@@ -417,7 +422,7 @@ def deliver(
         end = begin + len(rows.y)
         # Trees without weight are not grown again.
         treed = ended.treed[some].unsqueeze(1) & (weights[some][:, [TREES, ON_SHARED]] > 0)
-        boosted = ended.rows.counts[some] >= ROWS_TO_BOOST
+        boosted = work.boosts(ended.rows.counts[some])
         made, _ = work.fit(rows, tasks[some], unseen[begin:end], treed, boosted)
         blends.append(replace(made, weights=weights[some]))
         begin = end
