@@ -14,6 +14,7 @@ from torch import Tensor
 from tacit.data.federation import Kind
 from tacit.local.bayes import average, bell, solve_each
 from tacit.local.beliefs import beliefs
+from tacit.local.mixed import level
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
@@ -21,6 +22,12 @@ OWN_SLOPES = ((0.0, 0.4), (0.1, 0.25), (1.0, 0.2), (10.0, 0.15))
 """What own slopes in all columns may explain, over σ², and the chance that it is so much."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
+WIDER = (1.0, 3.0, 10.0)
+"""How much more than Poisson's the variance of counts may be, which nobody publishes: two counts
+far apart would otherwise be taken for a slope.
+
+The likelihood is extended to such variances as by John Nelder and Daryl Pregibon, "An extended
+quasi-likelihood function", Biometrika, 1987."""
 MOST, MOST_ARE_WITHIN = 0.8, 1.2816
 """So many of a bell's rows are within so many standard deviations."""
 FAR = 5.0
@@ -59,11 +66,22 @@ def settled(
         for factor in FACTORS
         for slope in slopes
     ]
+    beside_others = torch.stack(roots)
     by_self = torch.stack([math.sqrt(strength) * eye for strength in ALONE])
-    found = [solve_each(kind, rows, beta, torch.stack(roots))]
-    found.append(solve_each(kind, rows, torch.zeros_like(beta), by_self))
+    counted, about = kind == "count", torch.zeros_like(beta)
+    if counted:  # a score of zero is one event a row, which is nobody's choice
+        about = torch.cat([about[:-1], level(kind, rows, 1)])
+    found, (x, y, counts) = [], rows
+    for wider in WIDER if counted else (1.0,):
+        fewer = x, y, counts / wider
+        each = solve_each(kind, fewer, beta, beside_others), solve_each(kind, fewer, about, by_self)
+        weights, evidence = (torch.cat(side) for side in zip(*each, strict=True))
+        if counted:  # what a perfect model would have, so that widths can be compared
+            perfect = (torch.xlogy(y, y) - y) @ counts
+            evidence = evidence - perfect / wider - counts.sum() / 2 * math.log(wider)
+        found.append((weights, evidence + likely))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
-    return average(weights, evidence + likely)
+    return average(weights, evidence)
 
 
 def _without_outliers(
