@@ -424,9 +424,7 @@ class Collection:
             opened = opened if total is None else opened + total.cpu().numpy()
             opened = sum(vectors.values(), opened)
             if not secret:  # this noise may come again, and another sum with it is another release
-                self.__book(
-                    release, size, grid=step, sum=hashlib.sha256(opened.tobytes()).hexdigest()
-                )
+                self.__book(release, size, grid=step, sum=hashlib.sha256(opened.data).hexdigest())
         return torch.from_numpy(opened / grid.steps)
 
     def __noise(self, grid: Grid, multiplier: float, size: int) -> np.ndarray:
