@@ -215,7 +215,7 @@ def _convolve_fast(
     grid = (-(-of.batch * high * wide // pixels) * -(-of.filters // columns), tasks)
     fast.convolve[grid](
         *sides, bias.contiguous(), out, which, *of, pool, of.few, pixels, columns, 32,
-        num_warps=8, num_stages=3,
+        num_warps=4 if of.few else 8, num_stages=3,
     )  # fmt: skip
     return out.permute(0, 1, 4, 2, 3), which, xh, xl, wh, wl
 
@@ -228,16 +228,17 @@ def _slopes_fast(
     slope = slope.permute(0, 1, 3, 4, 2).contiguous()
     gh, gl, sums = _spread(slope, which, of, pool)
     to_images = _to_images(gh, gl, wh, wl, of) if for_images else slope.new_empty(tasks, 0)
-    length, columns, step = wh.shape[1], _blocks(of.filters, 64), 64
+    length, columns = wh.shape[1], _blocks(of.filters, 64)
     rows, total = _blocks(length, 128), gh[0].numel() // of.filters
     blocks = -(-length // rows) * -(-of.filters // columns)
-    # Where a task has one block, several sums of a few hundred pixels or more keep a GPU busy.
-    parts = min(-(-total // 512), 24) if blocks == 1 else 1
+    # Where a task has one block, several sums of a few hundred pixels keep a GPU busy.
+    parts, step, how = 1, 32, {"num_warps": 4, "num_stages": 3}
+    if blocks == 1:
+        parts, step, how = min(-(-total // 256), 48), 64, {"num_warps": 2, "num_stages": 2}
     each = -(-total // (parts * step)) * step
     to_weight = slope.new_empty(tasks, parts, length, of.filters)
     fast.slopes_of_filters[(blocks, tasks, parts)](
-        xh, xl, gh, gl, to_weight, *of, parts, each, rows, columns, step,
-        num_warps=4, num_stages=3,
+        xh, xl, gh, gl, to_weight, *of, parts, each, rows, columns, step, **how
     )  # fmt: skip
     to_weight = to_weight[:, 0] if parts == 1 else to_weight.sum(dim=1)
     shape = (of.kernel_height, of.kernel_width, of.channels)
