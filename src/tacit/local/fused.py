@@ -234,7 +234,8 @@ def _slopes_fast(
     # Where a task has one block, several sums of a few hundred pixels keep a GPU busy.
     parts, step, how = 1, 32, {"num_warps": 4, "num_stages": 3}
     if blocks == 1:
-        parts, step, how = min(-(-total // 256), 48), 64, {"num_warps": 2, "num_stages": 2}
+        parts, step = min(-(-total // 256), 48), 64
+        how = {"num_warps": max(2, rows * columns // 2048), "num_stages": 2}
     each = -(-total // (parts * step)) * step
     to_weight = slope.new_empty(tasks, parts, length, of.filters)
     fast.slopes_of_filters[(blocks, tasks, parts)](
