@@ -165,6 +165,7 @@ LONG = {
         "tacit.secure.ring.compiled._sixteen",
         "tacit.gpu.kernels.add_up",
         "tacit.gpu.kernels.convolve",
+        "tacit.gpu.kernels.convolve_few",
         "tacit.gpu.kernels.descend",
         "tacit.gpu.kernels.slopes_of_filters",
         "tacit.gpu.kernels.slopes_of_pixels",

@@ -52,12 +52,74 @@ def split_filters(
     """From [filter, channel, tap], which tasks have `apart` from each other, to [tap, channel,
     filter]."""
     t = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    f, c, tap = i % F, i // F % C, i // (F * C)
-    ok = i < TAPS * C * F
-    h, rest = _halves(tl.load(values + t * apart + (f * C + c) * TAPS + tap, mask=ok))
-    tl.store(high + t * (TAPS * C * F) + i, h, mask=ok)
-    tl.store(low + t * (TAPS * C * F) + i, rest, mask=ok)
+    BLOCKS: tl.constexpr = (F + BLOCK - 1) // BLOCK
+    f = tl.program_id(0) % BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    r = tl.program_id(0) // BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    ok = (f < F)[:, None] & (r < TAPS * C)[None, :]
+    h, rest = _halves(tl.load(values + t * apart + f[:, None] * (TAPS * C) + r[None, :], mask=ok))
+    to = t * (TAPS * C * F) + (r % TAPS * C + r // TAPS)[None, :] * F + f[:, None]
+    tl.store(high + to, h, mask=ok)
+    tl.store(low + to, rest, mask=ok)
+
+
+@triton.jit
+def convolve_few(
+    x,
+    w,
+    bias,
+    out,
+    which,
+    apart,
+    B,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    F: tl.constexpr,
+    POOL: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Pixels made of few numbers, which stay in single precision; a window's four one by one.
+
+    Filters are [filter, channel, tap], which tasks have `apart` from each other.
+    """
+    SIDE: tl.constexpr = 2 if POOL else 1
+    PH: tl.constexpr = (H - KH + 1) // SIDE
+    PW: tl.constexpr = (W - KW + 1) // SIDE
+    ROW: tl.constexpr = KW * C
+    BLOCKS: tl.constexpr = (F + BN - 1) // BN
+    N = B * PH * PW
+    t = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) // BLOCKS * BM + tl.arange(0, BM)
+    f = tl.program_id(0) % BLOCKS * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    real = (k < KH * ROW)[:, None] & (f < F)[None, :]
+    tap = k // ROW * KW + k % ROW // C
+    filters = t * apart + (k % C * (KH * KW) + tap)[:, None] + f[None, :] * (C * KH * KW)
+    wt = tl.load(w + filters, mask=real, other=0.0)
+    first = (m // (PH * PW) * H + m // PW % PH * SIDE) * W + m % PW * SIDE
+    shift = k // ROW * (W * C) + k % ROW
+    at = x + t * (B * H * W * C) + (first * C)[:, None] + shift[None, :]
+    seen = (m < N)[:, None] & (k < KH * ROW)[None, :]
+    add = tl.load(bias + t * F + f, mask=f < F, other=0.0)[None, :]
+    best = tl.dot(tl.load(at, mask=seen, other=0.0), wt, input_precision="tf32x3") + add
+    to = t * (N * F) + m[:, None] * F + f[None, :]
+    ok = (m < N)[:, None] & (f < F)[None, :]
+    if POOL:
+        place = tl.zeros((BM, BN), tl.int32)
+        odd = best * 0.0  # what is not finite must not vanish behind a maximum
+        for o in tl.static_range(1, 4):
+            a = tl.load(at + (o // 2 * W + o % 2) * C, mask=seen, other=0.0)
+            found = tl.dot(a, wt, input_precision="tf32x3") + add
+            place = tl.where(found > best, o, place)
+            best = tl.where(found > best, found, best)
+            odd += found * 0.0
+        tl.store(which + to, tl.where(best > 0, place, 4).to(tl.int8), mask=ok)
+        best = tl.maximum(best, 0.0) + odd
+    tl.store(out + to, best, mask=ok)
 
 
 @triton.jit
@@ -77,15 +139,11 @@ def convolve(
     KW: tl.constexpr,
     F: tl.constexpr,
     POOL: tl.constexpr,
-    WHOLE: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Pixels of the convolution; with POOL the largest of each window of four, if above zero.
-
-    With WHOLE, numbers come in single precision, not as halves.
-    """
+    """Pixels of the convolution; with POOL the largest of each window of four, if above zero."""
     OH: tl.constexpr = H - KH + 1
     OW: tl.constexpr = W - KW + 1
     K: tl.constexpr = KH * KW * C
@@ -125,12 +183,9 @@ def convolve(
         known = (r < K)[:, None] & (f < F)[None, :]
         ah = tl.load(xh + pixel, mask=seen, other=0.0)
         bh = tl.load(wh + filters, mask=known, other=0.0)
-        if WHOLE:
-            total = tl.dot(ah, bh, total, input_precision="tf32x3")
-        else:
-            al = tl.load(xl + pixel, mask=seen, other=0.0)
-            bl = tl.load(wl + filters, mask=known, other=0.0)
-            total = _plus(ah, al, bh, bl, total)
+        al = tl.load(xl + pixel, mask=seen, other=0.0)
+        bl = tl.load(wl + filters, mask=known, other=0.0)
+        total = _plus(ah, al, bh, bl, total)
     total += tl.load(bias + t * F + f, mask=f < F, other=0.0)[None, :]
     if POOL:
         four = tl.reshape(total, (BM // 4, 4, BN))

@@ -204,18 +204,25 @@ def _convolve_fast(
         tasks, taps * of.channels, of.filters, dtype=torch.bfloat16, device=weight.device
     )
     wl = torch.empty_like(wh)
-    grid = (-(-wh[0].numel() // 1024), tasks)
-    fast.split_filters[grid](w, wh, wl, w.stride(0), taps, of.channels, of.filters, 1024)
+    grid = (-(-wh.shape[1] // 64) * -(-of.filters // 64), tasks)
+    fast.split_filters[grid](w, wh, wl, w.stride(0), taps, of.channels, of.filters, 64)
     (high, wide), shrink = of.output, 2 if pool else 1
     shape = (tasks, of.batch, high // shrink, wide // shrink, of.filters)
     out = x.new_empty(shape)
     which = x.new_empty(shape if pool else (tasks, 0), dtype=torch.int8)
-    sides = (x, x, *(2 * [_by_tap(weight)])) if of.few else (xh, xl, wh, wl)
-    pixels, columns = 128, _blocks(of.filters, 64)
+    columns, bias = _blocks(of.filters, 64), bias.contiguous()
+    if of.few:
+        pixels, inner = 64, _blocks(taps * of.channels, FEW)
+        grid = (-(-out[0].numel() // (of.filters * pixels)) * -(-of.filters // columns), tasks)
+        fast.convolve_few[grid](
+            x, w, bias, out, which, w.stride(0), *of, pool, pixels, columns, inner, num_warps=4
+        )
+        return out.permute(0, 1, 4, 2, 3), which, xh, xl, wh, wl
+    pixels = 128
     grid = (-(-of.batch * high * wide // pixels) * -(-of.filters // columns), tasks)
     fast.convolve[grid](
-        *sides, bias.contiguous(), out, which, *of, pool, of.few, pixels, columns, 32,
-        num_warps=4 if of.few else 8, num_stages=3,
+        xh, xl, wh, wl, bias, out, which, *of, pool, pixels, columns, 32,
+        num_warps=8, num_stages=3,
     )  # fmt: skip
     return out.permute(0, 1, 4, 2, 3), which, xh, xl, wh, wl
 
