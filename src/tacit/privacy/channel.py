@@ -339,7 +339,7 @@ class Collection:
         parts = channel.parts(place.size(contributions.shape[1]), grid)
         bounded = Bounded.of(contributions, channel.clip, channel.moments).over(parts)
         bounded = bounded.first(len(contributions) if count is None else count)
-        tasks = None if tasks is None else tasks[: len(bounded.kept)]
+        tasks = None if tasks is None else tasks[: len(bounded.scale)]
         self.__dropped.append(bounded.dropped)
         if channel.curator is None and channel.task_clip is None:
             self.__sum = bounded.summed(place, tasks, grid, self.__sum)
