@@ -1,11 +1,13 @@
 """Whole rounds of the writers' network, from cohort to billboard: seeded and secret, kept or not.
 
     python benchmarks/rounds.py --device cuda
+    python benchmarks/rounds.py --device cuda --cohorts 1000 10000
 
 539 tasks with 60 made-up images each, five steps of twenty; half of the tasks with PMTL, or a
 hundred with FedAvg. *Secret* draws noise from the operating system, as a run without a seed does;
 *kept* saves every round, as such a run does; *disk* has the states in a file. Medians, after four
-rounds in which kernels are made and recorded.
+rounds in which kernels are made and recorded. With `--cohorts`, rounds of nearly all of so many
+tasks in their place: what a task takes, and the most memory that PyTorch held.
 """
 
 from __future__ import annotations
@@ -90,12 +92,32 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def large(tasks: int, device: torch.device) -> None:
+    """Cohorts of nearly everybody."""
+    for name, method in (("FedAvg", FedAvg(**STEPS)), ("PMTL", HALF)):
+        data = writers(tasks, device)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        taken = statistics.median(milliseconds(Way(name, method, 0.999, rounds=5), data, device))
+        held = torch.cuda.max_memory_reserved() / 2**30 if device.type == "cuda" else 0.0
+        each = f"{1e3 * taken / tasks:.1f} microseconds a task"
+        print(f"{name:8} of {tasks} tasks {taken:8.1f} ms, {each}, {held:.1f} GB", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tasks", type=int, default=539)
+    parser.add_argument("--cohorts", type=int, nargs="+", help="rounds of so many tasks")
     given = parser.parse_args()
     device = torch.device(given.device)
+    if given.cohorts:
+        for tasks in given.cohorts:
+            large(tasks, device)
+        return
     data = writers(given.tasks, device)
     for way in WAYS:
         taken = milliseconds(way, data, device)

@@ -22,7 +22,9 @@ TESTS = (
     "engine/test_cuda.py",
     "engine/test_combine.py",
     "local/test_convolution.py",
+    "local/test_descent.py",
     "local/test_fused.py",
+    "privacy/test_sums.py",
 )
 CARRIED = [
     "absl-py",

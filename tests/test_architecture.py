@@ -11,7 +11,7 @@ from typing import NamedTuple
 SRC = Path(__file__).resolve().parent.parent / "src"
 LAYERS = (
     ("errors",),
-    ("words", "files", "randomness", "shown"),
+    ("words", "files", "randomness", "shown", "gpu"),
     ("checks", "gauges"),
     ("data", "schemas"),
     ("families", "pixels", "models", "formula", "classical", "privacy"),
@@ -40,7 +40,7 @@ LAZY = {
     "tacit.experiment.plan": "flags are made from it, and those do not wait for torch",
     "tacit.experiment.finished": DRAWS,
     "tacit.inference.summary": DRAWS,
-    "tacit.local.fused": "Triton comes with PyTorch for GPUs, and nothing else has it",
+    "tacit.gpu": "Triton comes with PyTorch for GPUs, and nothing else has it",
     "tacit.privacy": "accounting is arithmetic, and does not wait for torch",
     "tacit.secure.ring.kernels": "numba is slow to import, and an extra package",
 }
@@ -163,11 +163,14 @@ LONG = {
     ),
     "a compiled loop, whose values are kept in registers": (
         "tacit.secure.ring.compiled._sixteen",
-        "tacit.local.kernels.convolve",
-        "tacit.local.kernels.slopes_of_filters",
-        "tacit.local.kernels.slopes_of_pixels",
-        "tacit.local.kernels.split_filters",
-        "tacit.local.kernels.spread_slopes",
+        "tacit.gpu.kernels.add_up",
+        "tacit.gpu.kernels.convolve",
+        "tacit.gpu.kernels.convolve_few",
+        "tacit.gpu.kernels.descend",
+        "tacit.gpu.kernels.slopes_of_filters",
+        "tacit.gpu.kernels.slopes_of_pixels",
+        "tacit.gpu.kernels.split_filters",
+        "tacit.gpu.kernels.spread_slopes",
     ),
 }
 """Functions with more parameters than others, and why they may have them."""

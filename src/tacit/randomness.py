@@ -19,7 +19,9 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +42,10 @@ PURPOSES = {
     "server noise": 10,
     "persons": 11,
 }
+
+BLOCK, ABREAST = 1 << 14, 8
+"""The operating system's numbers are made so many at a time, by so many threads at most: they take
+longer than a round of a network on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,11 @@ class Randomness:
         if not self.secret:
             parts = () if number is None else (number,)
             return self._generator(purpose, round, *parts).standard_normal(count)
-        return normal_from(os.urandom, count)
+        blocks = [min(BLOCK, count - begin) for begin in range(0, count, BLOCK)]
+        if len(blocks) < 2:
+            return normal_from(os.urandom, count)
+        with ThreadPoolExecutor(min(ABREAST, len(blocks), os.cpu_count() or 1)) as pool:
+            return np.concatenate(list(pool.map(partial(normal_from, os.urandom), blocks)))
 
     def key(self, purpose: str, round: int) -> int:
         """A 63-bit key for counter-based hashing; public, so never for noise or secret cohorts."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import tacit
 from tacit import PMTL, FedAvg, Local
+from tacit.engine.course import Course
+from tacit.engine.foresight import Foresight
 from tacit.experiment.train import train
 from tacit.methods import Mixed
 from tests.interference.harness import CHANGES, Setting, noticed, table
@@ -93,6 +96,33 @@ def test_recorded_steps_agree_with_the_cpu(method):
     assert alone[0] == pytest.approx(alone[1], rel=1e-2)
     same = [a == b for a, b in zip(*(run.personalised.chosen for run in runs), strict=True)]
     assert sum(same) >= 8  # a tie may fall either way
+
+
+@needs_cuda
+@pytest.mark.parametrize("units", ["own", "common"])
+def test_whoever_comes_next_may_be_looked_at_before(units, monkeypatch):
+    """Cohorts and rows are the same, and each cohort is drawn once."""
+    rng, who = np.random.default_rng(0), np.repeat(np.arange(50), 20)
+    x = 3 + rng.normal(size=(1000, 4))
+    federation = tacit.data.from_arrays(x, x.sum(axis=1) + who % 3, who, kind="regression")
+    ends, drawn = [], []
+    draw, look = Course.cohort, Foresight.look
+
+    def noted(course: Course, round: int) -> torch.Tensor:
+        drawn.append(round)
+        return draw(course, round)
+
+    monkeypatch.setattr(Course, "cohort", noted)
+    for ahead in (look, lambda *of: None):
+        monkeypatch.setattr(Foresight, "look", ahead)
+        run = train(
+            federation, PMTL(batch=8, units=units), privacy=tacit.Privacy(noise=1.0), rounds=9,
+            cohort=0.6, seed=0, device="cuda", baselines=False, personalise="none",
+        )  # fmt: skip
+        ends.append(run.simulation.personal(torch.arange(50, device="cuda"))[0])
+        assert drawn == list(range(9))
+        drawn.clear()
+    assert torch.equal(ends[0], ends[1])
 
 
 @needs_cuda

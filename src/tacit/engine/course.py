@@ -105,6 +105,10 @@ class Course:
         """Whether tasks vote for common units in this round."""
         return self.stage_at(round) in self.votes.stages
 
+    def cohort(self, round: int) -> Tensor:
+        """Whom this round asks, as the sampler draws it; without a seed, others each time."""
+        return torch.from_numpy(self.channel.cohort(round)).to(self.device)
+
     def size_at(self, round: int) -> int:
         """The length of a contribution in this round."""
         return self.sizes[self.stage_at(round)]

@@ -191,7 +191,7 @@ class Rounds:
 
     def draw(self, round: int) -> Tensor:
         """The cohort of a round, as the sampler draws it."""
-        return torch.from_numpy(self.course.channel.cohort(round)).to(self.course.device)
+        return self.course.cohort(round)
 
     def run(
         self,

@@ -10,6 +10,7 @@ from tacit.data.federation import Federation
 from tacit.engine.attendance import Attendance
 from tacit.engine.course import Course
 from tacit.engine.exchange import AnsweredTasks, Exchange
+from tacit.engine.foresight import Foresight
 from tacit.engine.persons import Persons
 from tacit.engine.rounds import Billboard, Rounds
 from tacit.engine.secure_exchange import SecureExchange
@@ -42,8 +43,10 @@ class Simulation:
             self.tasks = tasks = AnsweredTasks(course, federation, store, attendance)
             self.exchange = _exchange(course, tasks, curator)
         else:
-            self.tasks = Tasks(course, federation, store)
-        strategy, draw = self.exchange or Billboard(course, self.tasks), None
+            self.tasks = tasks = Tasks(course, federation, store)
+            tasks.foresight = Foresight(course.cohort, tasks.foreseen, course.length)
+        strategy = self.exchange or Billboard(course, self.tasks)
+        draw = self.tasks.foresight and self.tasks.foresight.cohort
         if course.of_persons:
             everyone = torch.arange(len(federation), device=course.device)
             strategy, draw = Billboard(course, Persons(self.tasks)), lambda round: everyone

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from tacit.engine import evaluate
 from tacit.engine.alone import trained_alone
 from tacit.engine.blend import Blend
 from tacit.engine.course import Course, Public
+from tacit.engine.foresight import Foresight
 from tacit.engine.rounds import Sent
 from tacit.engine.store import Store
 from tacit.local.batches import Batches, all_rows, draw
@@ -52,6 +53,8 @@ class Tasks:
         self.board = course.start
         self.diverged = torch.zeros(len(federation), dtype=torch.bool, device=self.device)
         """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
+        self.foresight: Foresight | None = None
+        """Who draws cohorts, if rounds that come next can be looked at."""
         self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self._at_most = 1 if course.one_task else None
         solves = self.device.type == "cpu" and not self.method.gradients
@@ -64,9 +67,14 @@ class Tasks:
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """Have the cohort train; their states count once the round is settled."""
+        foresight = self.foresight if self.device.type == "cuda" else None
+        if foresight is not None:
+            foresight.mark()
         for chunk, states, sent in self.train(board, self.course.public(board), cohort):
             yield Sent(chunk.filled, sent, len(chunk.tasks))
             self.store.put(chunk.tasks, states)
+        if foresight is not None:
+            foresight.look(board.round + 1)
 
     def read(self, board: Board) -> None:
         """Everybody reads the billboard; rows are in common units as soon as those are on it."""
@@ -107,21 +115,16 @@ class Tasks:
         What fills a chunk is still among what is sent: it is bounded with the others, in the shape
         that every chunk has, and left out of the sum.
         """
-        method, train, keys = self.method, self.federation.train, self.federation.keys
-        shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
-        course, voting = self.course, self.course.votes_at(board.round)
+        course, keys = self.course, self.federation.keys
+        chance, batches_of = self.randomness.key("layers", board.round), self._batches(board.round)
         clients, fresh = course.clients[course.stage_at(board.round)], course.newcomers(public)
+        ready = self.foresight.batches(board.round, cohort) if self.foresight else None
 
-        def step(chunk: Chunk) -> tuple[Chunk, State, Tensor]:
+        def step(numbered: tuple[int, Chunk]) -> tuple[Chunk, State, Tensor]:
+            number, chunk = numbered
             some = chunk.filled
             with threads_for(self.in_flight(chunk), len(some)):
-                if voting:
-                    batches = course.votes.known(self.federation, some)
-                elif method.rows is None:
-                    batches = all_rows(train, some, chunk.width, method.steps)
-                else:
-                    own = scramble(shuffle, keys[some])
-                    batches = draw(train, some, method.steps, method.rows, own)
+                batches = batches_of(chunk) if number or ready is None else ready
                 places, holds = course.places[some], course.holds[some]
                 own = scramble(chance, keys[some])
                 states = self.store.take(some, fresh(places))
@@ -129,15 +132,45 @@ class Tasks:
                 after, sent = self._sound(chunk, states, after, sent)
                 return chunk, _first(chunk, after), sent
 
-        each = self.chunks(cohort, train, 1 if voting else method.rows)
+        each = enumerate(self._chunks_at(board.round, cohort))
         yield from side_by_side(step, each, self.abreast)
+
+    def foreseen(self, round: int, cohort: Tensor) -> Batches | None:
+        """What the first chunk of this cohort will train on, if its rows will be what they are now
+        and all chunks have one width."""
+        votes = self.course.votes_at(round - 1) or self.course.votes_at(round)
+        if votes or self.method.rows is None:
+            return None
+        first = next(self._chunks_at(round, cohort), None)
+        return None if first is None else self._batches(round)(first)
+
+    def _chunks_at(self, round: int, cohort: Tensor) -> Iterator[Chunk]:
+        """The cohort of this round."""
+        rows = 1 if self.course.votes_at(round) else self.method.rows
+        return self.chunks(cohort, self.federation.train, rows)
+
+    def _batches(self, round: int) -> Callable[[Chunk], Batches]:
+        """What a chunk of this round trains on."""
+        course, method, federation = self.course, self.method, self.federation
+        shuffle = self.randomness.key("batches", round)
+
+        def batches(chunk: Chunk) -> Batches:
+            some = chunk.filled
+            if course.votes_at(round):
+                return course.votes.known(federation, some)
+            if method.rows is None:
+                return all_rows(federation.train, some, chunk.width, method.steps)
+            own = scramble(shuffle, federation.keys[some])
+            return draw(federation.train, some, method.steps, method.rows, own)
+
+        return batches
 
     def _sound(
         self, chunk: Chunk, before: State, after: State, sent: Tensor | None = None
     ) -> tuple[State, Tensor]:
         """A task whose training diverged keeps its state; what it sends is dropped, and counted."""
         values = [*after.values(), *(() if sent is None else (sent,))]
-        ends = [end for value in values if value.shape[1] for end in (value.amin(1), value.amax(1))]
+        ends = [end for value in values if value.shape[1] for end in value.aminmax(dim=1)]
         sound = torch.stack(ends).isfinite().all(dim=0)
         if not sound.is_cuda and bool(sound.all()):  # a GPU is not waited for
             return after, values[-1]

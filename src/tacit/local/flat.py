@@ -27,6 +27,7 @@ from tacit.data.federation import ONE_OUTPUT, Federation, Kind
 from tacit.errors import TacitError
 from tacit.local.bags import words_of
 from tacit.local.convolution import task_layers
+from tacit.local.descent import joined
 from tacit.local.dropout import own_chance
 from tacit.local.losses import weighted_loss
 from tacit.local.slopes import grad
@@ -198,18 +199,32 @@ class FlatModel:
         weight: Tensor,
         penalty: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The gradient of `loss` (plus a penalty on the outputs), and the buffers after it.
+        """The gradient of `loss` (plus a penalty on the outputs), and the buffers after it."""
+        slopes, after = self.slopes(w, buffers, x, y, weight, penalty)
+        return joined(slopes), after
 
-        Taken by named parameter and joined: through the slices of the flat vector every layer's
-        gradient would be padded to the length of the whole.
+    def slopes(
+        self,
+        w: Tensor,
+        buffers: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        penalty: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[list[Tensor], Tensor]:
+        """The same in parts of any shape, which lie in the flat vector one after the other.
+
+        Taken by named parameter: through the slices of the flat vector every layer's gradient
+        would be padded to the length of the whole.
         """
         named = _unflatten(self._parameters, w)
-        slopes, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight, penalty)
-        slope = _join(self._parameters, slopes, w)
+        found, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight, penalty)
+        slopes = [found[slot.name].to(w.dtype) for slot in self._parameters]
         if self.steepest is not None:
+            slope = joined(slopes)
             length = torch.linalg.vector_norm(slope)
-            slope = slope * (self.steepest / length.clamp(min=self.steepest))
-        return slope, after
+            slopes = [slope * (self.steepest / length.clamp(min=self.steepest))]
+        return slopes, after
 
     def _loss(
         self,

@@ -2,7 +2,8 @@
 
 PyTorch's own operations write every image of every layer to memory several times, and none of its
 matrix products has a fast kernel for small images of a hundred networks. Here a convolution, its
-bias, ReLU and pooling are one kernel, and so are the slopes of pixels and of filters (`kernels`).
+bias, ReLU and pooling are one kernel, and so are the slopes of pixels and of filters
+(`gpu.kernels`).
 
 **Precision.** Tensor cores multiply bfloat16. A number in single precision goes in as two of them,
 a = aₕ + aₗ with |a − aₕ − aₗ| ≤ 2⁻¹⁷|a|, and a product as aₕbₕ + aₕbₗ + aₗbₕ, added up in single
@@ -18,8 +19,6 @@ Beside each operator is the same in plain PyTorch, which other devices run and t
 
 from __future__ import annotations
 
-import warnings
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -27,12 +26,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional, grad
 
+from tacit import gpu
+
 WIDEST = 128
 """Images of more columns have no kernel."""
 FEW = 128
 """Numbers under a kernel of which a first layer has no more."""
-OLDEST = (8, 0)
-"""GPUs before this have no bfloat16."""
 
 
 class ConvolutionSizes(NamedTuple):
@@ -63,33 +62,7 @@ class ConvolutionSizes(NamedTuple):
 def fits(images: Tensor, of: ConvolutionSizes) -> bool:
     """Whether there are kernels for it, on this device."""
     alike = images.dtype == torch.float32 and of.width <= WIDEST
-    return alike and images.is_cuda and _usable(images.device.index or 0)
-
-
-@lru_cache
-def _usable(device: int) -> bool:
-    """Whether this GPU has what kernels need; says so once if it has not."""
-    try:
-        _kernels()
-    except ImportError:
-        why = "Triton is not installed"
-    else:
-        if torch.cuda.get_device_capability(device) >= OLDEST:
-            return True
-        why = f"{torch.cuda.get_device_name(device)} has no bfloat16"
-    warnings.warn(
-        f"networks with convolutions train several times slower than they could: {why}",
-        stacklevel=2,
-    )
-    return False
-
-
-@lru_cache
-def _kernels() -> Any:
-    """Where there is a GPU, PyTorch comes with Triton; elsewhere it is not needed."""
-    from tacit.local import kernels
-
-    return kernels
+    return alike and gpu.usable(images.device)
 
 
 def convolution(
@@ -221,27 +194,34 @@ def _blocks(length: int, most: int) -> int:
 def _convolve_fast(
     images: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], pool: bool
 ) -> Any:
-    kernels, of, tasks = _kernels(), ConvolutionSizes(*sizes), len(weight)
+    fast, of, tasks = gpu.load(), ConvolutionSizes(*sizes), len(weight)
     taps = of.kernel_height * of.kernel_width
     x = images.permute(0, 1, 3, 4, 2).contiguous()
     xh, xl = (torch.empty_like(x, dtype=torch.bfloat16) for _ in range(2))
-    kernels.split_numbers[(-(-x.numel() // 1024),)](x, xh, xl, x.numel(), 1024)
+    fast.split_numbers[(-(-x.numel() // 1024),)](x, xh, xl, x.numel(), 1024)
     w = weight if weight[0].is_contiguous() else weight.contiguous()
     wh = torch.empty(
         tasks, taps * of.channels, of.filters, dtype=torch.bfloat16, device=weight.device
     )
     wl = torch.empty_like(wh)
-    grid = (-(-wh[0].numel() // 1024), tasks)
-    kernels.split_filters[grid](w, wh, wl, w.stride(0), taps, of.channels, of.filters, 1024)
+    grid = (-(-wh.shape[1] // 64) * -(-of.filters // 64), tasks)
+    fast.split_filters[grid](w, wh, wl, w.stride(0), taps, of.channels, of.filters, 64)
     (high, wide), shrink = of.output, 2 if pool else 1
     shape = (tasks, of.batch, high // shrink, wide // shrink, of.filters)
     out = x.new_empty(shape)
     which = x.new_empty(shape if pool else (tasks, 0), dtype=torch.int8)
-    sides = (x, x, *(2 * [_by_tap(weight)])) if of.few else (xh, xl, wh, wl)
-    pixels, columns = 128, _blocks(of.filters, 64)
+    columns, bias = _blocks(of.filters, 64), bias.contiguous()
+    if of.few:
+        pixels, inner = 64, _blocks(taps * of.channels, FEW)
+        grid = (-(-out[0].numel() // (of.filters * pixels)) * -(-of.filters // columns), tasks)
+        fast.convolve_few[grid](
+            x, w, bias, out, which, w.stride(0), *of, pool, pixels, columns, inner, num_warps=4
+        )
+        return out.permute(0, 1, 4, 2, 3), which, xh, xl, wh, wl
+    pixels = 128
     grid = (-(-of.batch * high * wide // pixels) * -(-of.filters // columns), tasks)
-    kernels.convolve[grid](
-        *sides, bias.contiguous(), out, which, *of, pool, of.few, pixels, columns, 32,
+    fast.convolve[grid](
+        xh, xl, wh, wl, bias, out, which, *of, pool, pixels, columns, 32,
         num_warps=8, num_stages=3,
     )  # fmt: skip
     return out.permute(0, 1, 4, 2, 3), which, xh, xl, wh, wl
@@ -251,20 +231,22 @@ def _slopes_fast(
     slope: Tensor, saved: list[Tensor], sizes: list[int], pool: bool, for_images: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     which, xh, xl, wh, wl = saved
-    kernels, of, tasks = _kernels(), ConvolutionSizes(*sizes), len(wh)
+    fast, of, tasks = gpu.load(), ConvolutionSizes(*sizes), len(wh)
     slope = slope.permute(0, 1, 3, 4, 2).contiguous()
     gh, gl, sums = _spread(slope, which, of, pool)
     to_images = _to_images(gh, gl, wh, wl, of) if for_images else slope.new_empty(tasks, 0)
-    length, columns, step = wh.shape[1], _blocks(of.filters, 64), 64
+    length, columns = wh.shape[1], _blocks(of.filters, 64)
     rows, total = _blocks(length, 128), gh[0].numel() // of.filters
     blocks = -(-length // rows) * -(-of.filters // columns)
-    # Where a task has one block, several sums of a few hundred pixels or more keep a GPU busy.
-    parts = min(-(-total // 512), 24) if blocks == 1 else 1
+    # Where a task has one block, several sums of a few hundred pixels keep a GPU busy.
+    parts, step, how = 1, 32, {"num_warps": 4, "num_stages": 3}
+    if blocks == 1:
+        parts, step = min(-(-total // 256), 48), 64
+        how = {"num_warps": max(2, rows * columns // 2048), "num_stages": 2}
     each = -(-total // (parts * step)) * step
     to_weight = slope.new_empty(tasks, parts, length, of.filters)
-    kernels.slopes_of_filters[(blocks, tasks, parts)](
-        xh, xl, gh, gl, to_weight, *of, parts, each, rows, columns, step,
-        num_warps=4, num_stages=3,
+    fast.slopes_of_filters[(blocks, tasks, parts)](
+        xh, xl, gh, gl, to_weight, *of, parts, each, rows, columns, step, **how
     )  # fmt: skip
     to_weight = to_weight[:, 0] if parts == 1 else to_weight.sum(dim=1)
     shape = (of.kernel_height, of.kernel_width, of.channels)
@@ -279,7 +261,7 @@ def _spread(
     gh = slope.new_empty(tasks, of.batch, high, wide, of.filters, dtype=torch.bfloat16)
     gl, rows = torch.empty_like(gh), max(1, 2048 // columns)
     sums = slope.new_empty(tasks, -(-slope[0].numel() // (of.filters * rows)), of.filters)
-    _kernels().spread_slopes[(sums.shape[1], tasks)](
+    gpu.load().spread_slopes[(sums.shape[1], tasks)](
         slope, which, gh, gl, sums, of.batch, high, wide, of.filters, pool, rows, columns
     )
     return gh, gl, sums
@@ -291,7 +273,7 @@ def _to_images(gh: Tensor, gl: Tensor, wh: Tensor, wl: Tensor, of: ConvolutionSi
     found = torch.empty(shape, device=gh.device)
     groups, inner = -(-of.batch // (pixels // of.width)), 64 if of.filters % 64 == 0 else 32
     grid = (groups * of.height * -(-of.channels // channels), tasks)
-    _kernels().slopes_of_pixels[grid](
+    gpu.load().slopes_of_pixels[grid](
         gh, gl, wh, wl, found, *of, pixels, channels, inner, num_warps=4, num_stages=3
     )
     return found.permute(0, 1, 4, 2, 3)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from tacit.local.bags import applies, bag_steps
 from tacit.local.batches import Batches
+from tacit.local.descent import descend
 from tacit.local.flat import FlatModel
 
 
@@ -26,8 +26,6 @@ def sgd(
         how = (model.words, model.kind)
         return bag_steps(w, w if towards is None else towards, batches, lr, pull, how), buffers
     for x, y, weight in batches.steps():
-        slope, buffers = model.gradient(w, buffers, x, y, weight)
-        if towards is not None and (isinstance(pull, Tensor) or pull):
-            slope = slope + pull * (w - towards)
-        w = torch.add(w, slope, alpha=-lr) if isinstance(lr, float) else w - lr * slope
+        slopes, buffers = model.slopes(w, buffers, x, y, weight)
+        w = descend(w, slopes, lr, pull, towards)
     return w, buffers

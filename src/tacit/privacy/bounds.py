@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit import gpu
 from tacit.data.relation import Relation
 from tacit.privacy.grid import LONGEST, Grid
 from tacit.privacy.moments import Moments
@@ -26,6 +27,8 @@ AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 25}
 """Numbers that are turned into double precision, and into integers, at a time: near the cache of a
 processor, and enough for a GPU to be busy."""
 
+LONG = 1 << 12
+"""Shorter vectors have no kernel."""
 ABREAST = 8
 """So many vectors at least are summed together, if there are as many."""
 
@@ -62,8 +65,8 @@ class Place:
 class Bounded:
     """Contributions of k tasks and what brings them within the clip."""
 
-    kept: Tensor
-    """[k, length]; zero where something was not finite."""
+    given: Tensor
+    """[k, length]."""
     scale: Tensor
     """[k], double precision: times this, a contribution is measured in clips and at most one."""
     bits: Tensor
@@ -81,20 +84,25 @@ class Bounded:
         longest = LONGEST * clip / unit
         # Where a clip is below all numbers, what is zero must not become zero times infinity.
         scale = torch.where(finite, (longest / norms).clamp(max=min(1 / unit, LARGEST)), 0.0)
-        # Hardly ever is one not: a copy of all for nothing. To look, a GPU would have to be waited
-        # for, and it copies faster than that.
-        every = not finite.is_cuda and bool(finite.all())
-        kept = contributions if every else torch.where(finite.unsqueeze(1), contributions, 0.0)
         bits = torch.where(finite, (norms <= clip).double() - 0.5, 0.0)
-        return cls(kept, scale, bits)
+        return cls(contributions, scale, bits)
 
     def over(self, parts: float) -> Bounded:
         """The same, each bounded by a clip over so many."""
-        return Bounded(self.kept, self.scale, self.bits, parts)
+        return Bounded(self.given, self.scale, self.bits, parts)
 
     def first(self, count: int) -> Bounded:
         """Those of the first tasks: the others of a chunk only fill it."""
-        return Bounded(self.kept[:count], self.scale[:count], self.bits[:count], self.parts)
+        return Bounded(self.given[:count], self.scale[:count], self.bits[:count], self.parts)
+
+    @property
+    def kept(self) -> Tensor:
+        """[k, length]; zero where something was not finite."""
+        finite = self.scale > 0
+        # Hardly ever is one not: a copy of all for nothing. To look, a GPU would have to be waited
+        # for, and it copies faster than that.
+        every = not finite.is_cuda and bool(finite.all())
+        return self.given if every else torch.where(finite.unsqueeze(1), self.given, 0.0)
 
     @property
     def dropped(self) -> Tensor:
@@ -123,7 +131,7 @@ class Bounded:
 
         It is added to what there is already, which is written over.
         """
-        length, at_once = self.kept.shape[1], AT_ONCE[self.kept.device.type]
+        length, at_once = self.given.shape[1], AT_ONCE[self.given.device.type]
         if onto is None:
             onto = _whole(self.scale.new_zeros(place.size(length)), grid)
         if place.with_bits:
@@ -131,9 +139,12 @@ class Bounded:
         sums = onto[: len(onto) - place.with_bits]
         part = place.rest / self.parts
         if place.relation is None and place.moments is None:
+            scale = self.scale * part
+            if grid is not None and _fast(self.given):
+                _add_up(self.given, scale, grid, sums)
+                return onto
             # Long vectors are summed a piece of each at a time: one alone would fill the cache.
-            scale = (self.scale * part).unsqueeze(1)
-            wide = at_once // max(2, min(ABREAST, len(scale)))
+            scale, wide = scale.unsqueeze(1), at_once // max(2, min(ABREAST, len(scale)))
             for piece, to in zip(self.kept.split(wide, dim=1), sums.split(wide), strict=True):
                 many = max(1, at_once // piece.shape[1])
                 for block, by in zip(piece.split(many), scale.split(many), strict=True):
@@ -164,6 +175,8 @@ def lengths(vectors: Tensor) -> Tensor:
     measure those is several times faster than both at once, while they are in the cache.
     """
     at_once, rows = AT_ONCE[vectors.device.type], vectors.flatten(0, -2)
+    if _fast(rows):
+        return _lengths_fast(rows).reshape(vectors.shape[:-1])
     width = at_once // ABREAST
     blocks = rows.split(max(1, at_once // max(1, min(rows.shape[1], width))))
     return torch.cat([_lengths(block, width) for block in blocks]).reshape(vectors.shape[:-1])
@@ -174,6 +187,29 @@ def _lengths(rows: Tensor, width: int) -> Tensor:
     for piece in rows.split(width, dim=1):
         found.append(norm(pad(piece.double(), (0, -piece.shape[1] % 16)), dim=1))
     return found[0] if len(found) == 1 else norm(torch.stack(found), dim=0)
+
+
+# On a GPU, which would go over them five times: a kernel does it once.
+
+
+def _fast(rows: Tensor) -> bool:
+    known = rows.dtype == torch.float32 and rows.stride(1) == 1
+    return known and len(rows) > 0 and rows.shape[1] >= LONG and gpu.usable(rows.device)
+
+
+def _lengths_fast(rows: Tensor) -> Tensor:
+    parts, block = 16, 1024
+    each = -(-rows.shape[1] // (parts * block)) * block
+    sums = rows.new_empty(len(rows), parts, dtype=torch.float64)
+    gpu.load().add_squares[sums.shape](rows, sums, rows.stride(0), rows.shape[1], each, block)
+    return sums.sum(dim=1).sqrt()
+
+
+def _add_up(rows: Tensor, scale: Tensor, grid: Grid, onto: Tensor) -> None:
+    high, wide = 8, 256
+    gpu.load().add_up[(-(-rows.shape[1] // wide),)](
+        rows, scale, onto, rows.stride(0), *rows.shape, grid.steps, high, wide
+    )
 
 
 def told(bits: Tensor, grid: Grid | None) -> Tensor:

@@ -339,7 +339,7 @@ class Collection:
         parts = channel.parts(place.size(contributions.shape[1]), grid)
         bounded = Bounded.of(contributions, channel.clip, channel.moments).over(parts)
         bounded = bounded.first(len(contributions) if count is None else count)
-        tasks = None if tasks is None else tasks[: len(bounded.kept)]
+        tasks = None if tasks is None else tasks[: len(bounded.scale)]
         self.__dropped.append(bounded.dropped)
         if channel.curator is None and channel.task_clip is None:
             self.__sum = bounded.summed(place, tasks, grid, self.__sum)
@@ -424,9 +424,7 @@ class Collection:
             opened = opened if total is None else opened + total.cpu().numpy()
             opened = sum(vectors.values(), opened)
             if not secret:  # this noise may come again, and another sum with it is another release
-                self.__book(
-                    release, size, grid=step, sum=hashlib.sha256(opened.tobytes()).hexdigest()
-                )
+                self.__book(release, size, grid=step, sum=hashlib.sha256(opened.data).hexdigest())
         return torch.from_numpy(opened / grid.steps)
 
     def __noise(self, grid: Grid, multiplier: float, size: int) -> np.ndarray:

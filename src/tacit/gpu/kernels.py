@@ -1,10 +1,11 @@
-"""Convolutions of many tasks at once on a GPU, each with its own filters: the kernels themselves.
+"""Kernels for many tasks at once on a GPU: convolutions, steps, lengths and sums.
 
-Loaded by `local.fused` alone, which says what they compute and has the same in plain PyTorch. All
-tensors are contiguous and led by a task axis; pixels are [task, image, row, column, channel] and
-filters [task, tap and channel, filter]. A number in single precision travels as two of bfloat16,
-its leading half and the rest; a product of two such numbers is three products, and what is left
-out is 2⁻¹⁶ of it. A program works for one task: nothing that it adds up is anybody else's.
+`local.fused`, `local.descent` and `privacy.bounds` load them, say what they compute and have the
+same in plain PyTorch. All tensors are contiguous and led by a task axis, where nothing else is
+said; pixels are [task, image, row, column, channel] and filters [task, tap and channel, filter]. A
+number in single precision travels as two of bfloat16, its leading half and the rest; a product of
+two such numbers is three products, and what is left out is 2⁻¹⁶ of it. A program works for one
+task: nothing that it adds up is anybody else's. Only `add_up` sums over tasks, for the channel.
 """
 
 # Triton reads these functions as text: annotations mean what is known when it compiles.
@@ -51,12 +52,74 @@ def split_filters(
     """From [filter, channel, tap], which tasks have `apart` from each other, to [tap, channel,
     filter]."""
     t = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    f, c, tap = i % F, i // F % C, i // (F * C)
-    ok = i < TAPS * C * F
-    h, rest = _halves(tl.load(values + t * apart + (f * C + c) * TAPS + tap, mask=ok))
-    tl.store(high + t * (TAPS * C * F) + i, h, mask=ok)
-    tl.store(low + t * (TAPS * C * F) + i, rest, mask=ok)
+    BLOCKS: tl.constexpr = (F + BLOCK - 1) // BLOCK
+    f = tl.program_id(0) % BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    r = tl.program_id(0) // BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    ok = (f < F)[:, None] & (r < TAPS * C)[None, :]
+    h, rest = _halves(tl.load(values + t * apart + f[:, None] * (TAPS * C) + r[None, :], mask=ok))
+    to = t * (TAPS * C * F) + (r % TAPS * C + r // TAPS)[None, :] * F + f[:, None]
+    tl.store(high + to, h, mask=ok)
+    tl.store(low + to, rest, mask=ok)
+
+
+@triton.jit
+def convolve_few(
+    x,
+    w,
+    bias,
+    out,
+    which,
+    apart,
+    B,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    F: tl.constexpr,
+    POOL: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Pixels made of few numbers, which stay in single precision; a window's four one by one.
+
+    Filters are [filter, channel, tap], which tasks have `apart` from each other.
+    """
+    SIDE: tl.constexpr = 2 if POOL else 1
+    PH: tl.constexpr = (H - KH + 1) // SIDE
+    PW: tl.constexpr = (W - KW + 1) // SIDE
+    ROW: tl.constexpr = KW * C
+    BLOCKS: tl.constexpr = (F + BN - 1) // BN
+    N = B * PH * PW
+    t = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) // BLOCKS * BM + tl.arange(0, BM)
+    f = tl.program_id(0) % BLOCKS * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    real = (k < KH * ROW)[:, None] & (f < F)[None, :]
+    tap = k // ROW * KW + k % ROW // C
+    filters = t * apart + (k % C * (KH * KW) + tap)[:, None] + f[None, :] * (C * KH * KW)
+    wt = tl.load(w + filters, mask=real, other=0.0)
+    first = (m // (PH * PW) * H + m // PW % PH * SIDE) * W + m % PW * SIDE
+    shift = k // ROW * (W * C) + k % ROW
+    at = x + t * (B * H * W * C) + (first * C)[:, None] + shift[None, :]
+    seen = (m < N)[:, None] & (k < KH * ROW)[None, :]
+    add = tl.load(bias + t * F + f, mask=f < F, other=0.0)[None, :]
+    best = tl.dot(tl.load(at, mask=seen, other=0.0), wt, input_precision="tf32x3") + add
+    to = t * (N * F) + m[:, None] * F + f[None, :]
+    ok = (m < N)[:, None] & (f < F)[None, :]
+    if POOL:
+        place = tl.zeros((BM, BN), tl.int32)
+        odd = best * 0.0  # what is not finite must not vanish behind a maximum
+        for o in tl.static_range(1, 4):
+            a = tl.load(at + (o // 2 * W + o % 2) * C, mask=seen, other=0.0)
+            found = tl.dot(a, wt, input_precision="tf32x3") + add
+            place = tl.where(found > best, o, place)
+            best = tl.where(found > best, found, best)
+            odd += found * 0.0
+        tl.store(which + to, tl.where(best > 0, place, 4).to(tl.int8), mask=ok)
+        best = tl.maximum(best, 0.0) + odd
+    tl.store(out + to, best, mask=ok)
 
 
 @triton.jit
@@ -76,15 +139,11 @@ def convolve(
     KW: tl.constexpr,
     F: tl.constexpr,
     POOL: tl.constexpr,
-    WHOLE: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Pixels of the convolution; with POOL the largest of each window of four, if above zero.
-
-    With WHOLE, numbers come in single precision, not as halves.
-    """
+    """Pixels of the convolution; with POOL the largest of each window of four, if above zero."""
     OH: tl.constexpr = H - KH + 1
     OW: tl.constexpr = W - KW + 1
     K: tl.constexpr = KH * KW * C
@@ -124,12 +183,9 @@ def convolve(
         known = (r < K)[:, None] & (f < F)[None, :]
         ah = tl.load(xh + pixel, mask=seen, other=0.0)
         bh = tl.load(wh + filters, mask=known, other=0.0)
-        if WHOLE:
-            total = tl.dot(ah, bh, total, input_precision="tf32x3")
-        else:
-            al = tl.load(xl + pixel, mask=seen, other=0.0)
-            bl = tl.load(wl + filters, mask=known, other=0.0)
-            total = _plus(ah, al, bh, bl, total)
+        al = tl.load(xl + pixel, mask=seen, other=0.0)
+        bl = tl.load(wl + filters, mask=known, other=0.0)
+        total = _plus(ah, al, bh, bl, total)
     total += tl.load(bias + t * F + f, mask=f < F, other=0.0)[None, :]
     if POOL:
         four = tl.reshape(total, (BM // 4, 4, BN))
@@ -304,3 +360,82 @@ def slopes_of_filters(
         total = _plus(tl.trans(ah), tl.trans(al), bh, bl, total)
     to = (t * PARTS + part) * (K * F) + r[:, None] * F + f[None, :]
     tl.store(out + to, total, mask=(r < K)[:, None] & (f < F)[None, :])
+
+
+@triton.jit(do_not_specialize=["begin"])
+def descend(
+    w,
+    towards,
+    slope,
+    out,
+    lr,
+    pull,
+    begin,
+    w_apart,
+    towards_apart,
+    out_apart,
+    slope_apart,
+    S0,
+    S1,
+    S2,
+    S3,
+    N0: tl.constexpr,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    N3: tl.constexpr,
+    PULLED: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """A step for one tensor of a model, which begins at `begin` in the flat vectors and whose
+    gradient has strides of its own."""
+    COLUMNS: tl.constexpr = N1 * N2 * N3
+    BLOCKS: tl.constexpr = (COLUMNS + WIDE - 1) // WIDE
+    t = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) // BLOCKS * HIGH + tl.arange(0, HIGH)
+    j = tl.program_id(0) % BLOCKS * WIDE + tl.arange(0, WIDE)
+    ok = (i < N0)[:, None] & (j < COLUMNS)[None, :]
+    place = j // (N2 * N3) * S1 + j // N3 % N2 * S2 + j % N3 * S3
+    g = tl.load(slope + t * slope_apart + (i * S0)[:, None] + place[None, :], mask=ok)
+    at = begin + (i * COLUMNS)[:, None] + j[None, :]
+    v = tl.load(w + t * w_apart + at, mask=ok)
+    if PULLED:
+        g += pull * (v - tl.load(towards + t * towards_apart + at, mask=ok))
+    tl.store(out + t * out_apart + at, v - lr * g, mask=ok)
+
+
+@triton.jit
+def add_squares(vectors, sums, apart, length, EACH: tl.constexpr, BLOCK: tl.constexpr):
+    """Over so many numbers of a vector, in double precision; their order does not depend on where
+    in memory a vector begins."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float64)
+    for first in range(0, EACH, BLOCK):
+        i = tl.program_id(1) * EACH + first + column
+        value = tl.load(vectors + row * apart + i, mask=i < length, other=0.0).to(tl.float64)
+        total += value * value
+    tl.store(sums + row * tl.num_programs(1) + tl.program_id(1), tl.sum(total, axis=0))
+
+
+@triton.jit
+def add_up(
+    vectors, scale, onto, apart, count, length, STEPS: tl.constexpr, HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Vectors times their scales, on a grid and rounded towards zero, as integers; none of those
+    whose scale is zero."""
+    column = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
+    total = tl.zeros((WIDE,), tl.int64)
+    for first in range(0, count, HIGH):
+        row = first + tl.arange(0, HIGH)
+        by = tl.load(scale + row, mask=row < count, other=0.0)
+        seen = (by != 0.0)[:, None] & (column < length)[None, :]
+        at = row.to(tl.int64)[:, None] * apart + column[None, :]
+        value = tl.load(vectors + at, mask=seen, other=0.0).to(tl.float64)
+        total += tl.sum((value * by[:, None] * STEPS).to(tl.int64), axis=0)
+    tl.store(
+        onto + column,
+        tl.load(onto + column, mask=column < length) + total,
+        mask=column < length,
+    )
