@@ -28,6 +28,7 @@ from tacit.local.chunks import SLOTS, Chunk, chunk_bytes, chunks, slots_for, wid
 from tacit.local.threads import side_by_side, threads_for
 from tacit.local.together import Together
 from tacit.methods.base import Board, State
+from tacit.privacy.reach import Reach
 from tacit.randomness import scramble
 
 CURVE_TASKS, CURVE_NUMBERS = 1000, 1 << 27
@@ -54,8 +55,10 @@ class Tasks:
         """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
         self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self._at_most = 1 if course.one_task else None
-        solves = self.device.type == "cpu" and not self.method.gradients
-        self.abreast = torch.get_num_threads() if solves else 1
+        # A few large operations each, or one task at a time with what its rows reach.
+        apart = not self.method.gradients or course.reached is not None
+        on_cpu = self.device.type == "cpu"
+        self.abreast = torch.get_num_threads() if on_cpu and apart else 1
 
     @property
     def learns(self) -> bool:
@@ -64,8 +67,8 @@ class Tasks:
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """Have the cohort train; their states count once the round is settled."""
-        for chunk, states, sent in self.train(board, self.course.public(board), cohort):
-            yield Sent(chunk.filled, sent, len(chunk.tasks))
+        for chunk, states, sent, reach in self._train(board, self.course.public(board), cohort):
+            yield Sent(chunk.filled, sent, len(chunk.tasks), reach=reach)
             self.store.put(chunk.tasks, states)
 
     def read(self, board: Board) -> None:
@@ -107,12 +110,20 @@ class Tasks:
         What fills a chunk is still among what is sent: it is bounded with the others, in the shape
         that every chunk has, and left out of the sum.
         """
+        for chunk, states, sent, reach in self._train(board, public, cohort):
+            yield chunk, states, sent if reach is None else reach.whole(sent)
+
+    def _train(
+        self, board: Board, public: Public, cohort: Tensor
+    ) -> Iterator[tuple[Chunk, State, Tensor, Reach | None]]:
+        """The same; where it says so, what is sent is short."""
         method, train, keys = self.method, self.federation.train, self.federation.keys
         shuffle, chance = (self.randomness.key(use, board.round) for use in ("batches", "layers"))
         course, voting = self.course, self.course.votes_at(board.round)
-        clients, fresh = course.clients[course.stage_at(board.round)], course.newcomers(public)
+        client = course.client(course.stage_at(board.round), public)
+        fresh = course.newcomers(public)
 
-        def step(chunk: Chunk) -> tuple[Chunk, State, Tensor]:
+        def step(chunk: Chunk) -> tuple[Chunk, State, Tensor, Reach | None]:
             some = chunk.filled
             with threads_for(self.in_flight(chunk), len(some)):
                 if voting:
@@ -125,9 +136,9 @@ class Tasks:
                 places, holds = course.places[some], course.holds[some]
                 own = scramble(chance, keys[some])
                 states = self.store.take(some, fresh(places))
-                after, sent = clients(public, (states, batches, places, holds, own))
+                after, sent, reach = client((states, batches, places, holds, own))
                 after, sent = self._sound(chunk, states, after, sent)
-                return chunk, _first(chunk, after), sent
+                return chunk, _first(chunk, after), sent, reach
 
         each = self.chunks(cohort, train, 1 if voting else method.rows)
         yield from side_by_side(step, each, self.abreast)
