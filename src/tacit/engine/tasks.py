@@ -55,10 +55,8 @@ class Tasks:
         """Tasks whose own training was not finite: they contributed zeros, and are left alone."""
         self._rescued: tuple[Tensor, Tensor, Tensor] | None = None
         self._at_most = 1 if course.one_task else None
-        # A few large operations each, or one task at a time with what its rows reach.
-        apart = not self.method.gradients or course.reached is not None
-        on_cpu = self.device.type == "cpu"
-        self.abreast = torch.get_num_threads() if on_cpu and apart else 1
+        solves = self.device.type == "cpu" and not self.method.gradients
+        self.abreast = torch.get_num_threads() if solves else 1
 
     @property
     def learns(self) -> bool:
