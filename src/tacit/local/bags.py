@@ -3,8 +3,9 @@
 A post has some fifty words of ten thousand. With a pull λ towards m, a step of rate η is
 w ← w − η(g + λ(w − m)), so u = w − m follows u ← au − ηg with a = 1 − ηλ. The slope g is zero but
 for words of the batch. Written as u = aˢv after s steps, v ← v − (η/aˢ⁺¹)g: nothing happens to the
-other words until the end, where they are m + aᔆ(w − m). So a step is two products with the weights
-of a few words, and there is one pass over all weights a round.
+other words until the end, where they are m + aᔆ(w − m). So a step gathers the weights of a few
+words and adds to them, and there is one pass over all weights a round; none, where a task is handed
+those of its own words alone (`local.reached`).
 
 It is one operator, because a task knows by itself which words it has: how many there are differs
 from task to task, which nothing that is mapped over tasks can express. Tasks are taken one after
@@ -56,7 +57,8 @@ def bag_steps(
 ) -> Tensor:
     """The parameters after one step for each batch.
 
-    `how` says how many words there are, whether weights lie word by word, and the kind of target.
+    `how` says how many words there are, whether these are the words that occur and their weights
+    lie word by word (`local.reached`), and what kind the target is.
     """
     return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), *how)
 
@@ -87,8 +89,8 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _steps_of_one(
     after: Tensor, w: Tensor, m: Tensor, batches: Batches, lr: float, pull: float, how: Any
 ) -> None:
-    """`after` is written. Outputs are gathered from the words of each row; a step changes all that
-    occur, as columns of `shares`."""
+    """`after` is written. Outputs are gathered from the words of each row; words that occur are
+    columns of `shares`, so what a step changes is one product."""
     words, upright, kind = how
     x, y, weight = batches
     (table, tail), (middle, origin) = (_parts(side, words, upright) for side in (w, m))
@@ -96,7 +98,7 @@ def _steps_of_one(
     known = (ids > 0) & (ids <= words)
     share = known.to(w.dtype) / (ids > 0).sum(dim=2, keepdim=True).clamp(min=1)
     met, place = None, (ids - 1).clamp(0, words - 1)
-    if words > ids.numel():
+    if not upright:
         met, place = torch.unique(place, return_inverse=True)
     v, centre = _columns(table, met), None
     shares = w.new_zeros(*x.shape[:2], len(v)).scatter_add_(2, place, share)

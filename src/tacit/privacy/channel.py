@@ -14,6 +14,9 @@ Who sums is a setting. By default it is this machine, which sees the clipped con
 a noisy sum that is still sealed, then the release is booked, then it is opened. The noise that is
 booked is what one honest server adds; an opened sum has that of all of them.
 
+A contribution that is zero but for part of a long vector comes as that part alone, and with where
+it lies (`privacy.reach`): its length is the same, and so is what it adds to the sum.
+
 With an adaptive clip (Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 2021) each task also says whether it was within the clip, as +½ or −½, and γ follows a quantile of
 the norms. The bit is one more coordinate of the same release: noise z√(1/(1−s)) on the update and
