@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -33,9 +34,8 @@ from tacit.data.split import SplitRule
 from tacit.data.words import Sizes, Texts, tag_federation
 from tacit.engine.rounds import Rounds
 from tacit.experiment.start import model_of
-from tacit.local import sgd
+from tacit.local import reached, sgd
 from tacit.local.batches import draw
-from tacit.local.reached import Reached
 from tacit.methods import Board
 
 LENGTH = 64
@@ -118,11 +118,11 @@ class Watch:
             whole[1](rounds, **settings)
             self.each[-1] += time.process_time() - began
 
-        Rounds.next_board, Rounds.save = next_board, save
-        try:
+        with (
+            mock.patch.object(Rounds, "next_board", next_board),
+            mock.patch.object(Rounds, "save", save),
+        ):
             yield
-        finally:
-            Rounds.next_board, Rounds.save = whole
 
 
 def trained(data: Federation, options: argparse.Namespace, folder: Path) -> Watch:
@@ -186,7 +186,7 @@ def main() -> None:
         if options.dense:
             sparse = steps_alone(data)
             sgd.applies = lambda *given: False
-            Reached.of = classmethod(lambda cls, model: None)
+            reached.LONG = 1 << 62
             plain = trained(data, options, folder / "dense")
             dense = steps_alone(data)
             print(

@@ -125,7 +125,7 @@ class Course:
         if self.reached is None or stage in self.votes.stages:
             return None
         keeps = self._fresh(public, self.places[0])
-        if any(len(value) == self.model.size for value in keeps.values()):
+        if any(value.shape == (self.model.size,) for value in keeps.values()):
             return None
         return Near(self.reached, partial(self._client, stage), public)
 
@@ -257,7 +257,7 @@ class Near:
         tensors, *self._numbers = public
         size, table = reached.model.size, (reached.height, reached.words)
         self._long = {
-            name: turned(value, *table) for name, value in tensors.items() if len(value) == size
+            name: turned(value, *table) for name, value in tensors.items() if value.shape == (size,)
         }
         self._others = {name: v for name, v in tensors.items() if name not in self._long}
 
