@@ -209,7 +209,7 @@ def main() -> None:
     print(
         f"{options.method}, {options.tasks} tasks with {options.words:,} x {options.tags} weights, "
         f"{options.store}: "
-        f"{watch.seconds:.1f} s per round ({watch.cpu:.1f} of processor time), "
+        f"{watch.seconds:.1f} s per round ({watch.cpu:.2f} of processor time), "
         f"peak {peak:.1f} GiB, of its own {watch.own_peak:.1f} "
         "(bar: under 24 GB, which is 22.4 GiB)"
     )
