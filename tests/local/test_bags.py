@@ -47,7 +47,7 @@ def test_they_end_where_plain_steps_end(kind, outputs, pull, shared, monkeypatch
 
     assert bags.applies(model.words, kind, Batches(*(side[0] for side in batches)), 0.3, pull)
     found = vmap(steps)(w, batches)
-    monkeypatch.setattr(model, "words", None)
+    monkeypatch.setattr(model, "vocabulary", None)
     plain = vmap(steps)(w, batches)
     assert torch.allclose(found, plain, atol=1e-6)
     assert not torch.allclose(plain, start if shared else w, atol=1e-2)

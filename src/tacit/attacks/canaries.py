@@ -28,6 +28,7 @@ from tacit.data.relation import Relation
 from tacit.privacy.attack import SENT, homes_of, opposite
 from tacit.privacy.channel import ROOM, Channel, Collection
 from tacit.privacy.observer import Observer, mixed, moves
+from tacit.privacy.reach import Reach
 from tacit.privacy.sampling import Neighbours
 
 NUMBERS = 1 << 22
@@ -175,10 +176,14 @@ class Watched(Collection):
         self._inner.expect(length)
 
     def add(
-        self, contributions: Tensor, tasks: Tensor | None = None, count: int | None = None
+        self,
+        contributions: Tensor,
+        tasks: Tensor | None = None,
+        count: int | None = None,
+        reach: Reach | None = None,
     ) -> None:
-        self._inner.add(contributions, tasks, count)
-        self._known.add(contributions, tasks, count)
+        self._inner.add(contributions, tasks, count, reach)
+        self._known.add(contributions, tasks, count, reach)
 
     def add_bounded(self, vectors: Tensor) -> None:
         self._inner.add_bounded(vectors)

@@ -118,7 +118,7 @@ def _first_round(simulation: Simulation) -> tuple[Tensor, Tensor]:
     finally:
         course.channel = before
     tasks = [one.tasks[: one.count].cpu() for one in sent]
-    return torch.cat(tasks), torch.cat([one.vectors[: one.count].float().cpu() for one in sent])
+    return torch.cat(tasks), torch.cat([one.whole[: one.count].float().cpu() for one in sent])
 
 
 def _keys(tasks: Tensor, vectors: Tensor) -> list[tuple[int, bytes]]:

@@ -401,7 +401,7 @@ class Work:
         self.channel.clip = clip
         grid = self._grid_at(board.round)
         sent = persons.contribute(board, public, self._chosen, grid)
-        each = ((some.vectors, some.tasks, some.count) for some in sent)
+        each = ((some.whole, some.tasks, some.count) for some in sent)
         return subtotal(self.channel, self.name, board.round, size, grid, each)
 
     def _learned(self, board: Board, public: Public) -> State | None:

@@ -21,11 +21,13 @@ from tacit.errors import TacitError
 from tacit.local.batches import Batches
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
+from tacit.local.reached import Reached
 from tacit.local.together import Together, fixed
 from tacit.methods.base import Board, Method, RelatedMethod, State
 from tacit.methods.publishing import Publishing
 from tacit.privacy.channel import Channel
 from tacit.privacy.guarantee import Guarantee, Privacy, guarantee
+from tacit.privacy.reach import Reach, turned
 
 TRACED_GRADIENTS = 64
 """A client step with more gradients takes long anyway, and tracing it would take longer; one that
@@ -35,6 +37,10 @@ TRACED_SIZE = {"cpu": 1 << 16, "cuda": 1 << 19}
 convolutions takes as long either way, and tracing it takes as long as a chunk of tasks."""
 Public = tuple[dict[str, Tensor], Any, Any]
 """The billboard as tensors, in the order of `Board`'s fields."""
+Own = tuple[State, Batches, Tensor, Tensor, Tensor]
+"""What belongs to one task: its state, rows, place and heads, and a key for what it draws."""
+After = tuple[State, Tensor, Reach | None]
+"""The state after a client step, what is sent, and where in a long vector, if it is short."""
 
 
 class Course:
@@ -80,7 +86,7 @@ class Course:
         for stage in dict.fromkeys(self.stages):
             once = stage in votes.stages  # not worth tracing
             together = Together(
-                partial(self._client, stage),
+                partial(self._client, stage, model),
                 trace=traced and not once,
                 single=method.channel != "billboard",
             )
@@ -92,10 +98,36 @@ class Course:
         def first(public: Public, place: Tensor) -> State:
             return method.state(model, self.read(Board(*public), place))
 
+        plain = relation is None and channel.moments is None and self.per_holder is None
+        steps = plain and method.sends_only_steps
+        self.reached = Reached.of(model) if steps else None
+        """Where what a task sends has only numbers that its rows reach, and those are few."""
+
         # What a new task starts from is fixed before any rows are seen.
         state = fixed(first, self.public(self.start), self.places[0])
         # Without a relation all newcomers are alike, and one state serves them all.
         self._fresh = state if relation is None else vmap(state, in_dims=(None, 0))
+
+    def client(self, stage: str, public: Public) -> Callable[[Own], After]:
+        """The client step of a round, for tasks that are stacked."""
+        whole, near = self.clients[stage], self._near(stage, public)
+
+        def step(own: Own) -> After:
+            rows = own[1]
+            if near is not None and len(rows.x) == 1 and near.pays(rows):
+                return near(own)
+            return *whole(public, own), None
+
+        return step
+
+    def _near(self, stage: str, public: Public) -> Near | None:
+        """For those whose rows reach little of the model; None if tasks keep more than that."""
+        if self.reached is None or stage in self.votes.stages:
+            return None
+        keeps = self._fresh(public, self.places[0])
+        if any(value.shape == (self.model.size,) for value in keeps.values()):
+            return None
+        return Near(self.reached, partial(self._client, stage), public)
 
     def stage_at(self, round: int) -> str:
         """What this round is for; after the last round it is over, and nothing new begins."""
@@ -191,7 +223,7 @@ class Course:
         return sent.shape[1]
 
     def _client(
-        self, stage: str, public: Public, own: tuple[State, Batches, Tensor, Tensor, Tensor]
+        self, stage: str, model: FlatModel, public: Public, own: Own
     ) -> tuple[State, Tensor]:
         """What runs for one task: it is handed the billboard, its own state, its own rows."""
         state, batches, place, holds, key = own
@@ -199,7 +231,7 @@ class Course:
             return state, self.votes.cast(Board(*public, stage), batches.x[0])
         board = self.read(Board(*public, stage), place)
         with own_chance(key):
-            state, sent = self.method.client(self.model, board, state, batches)
+            state, sent = self.method.client(model, board, state, batches)
         if self.per_holder is not None:
             # About heads that it does not work on, a task has nothing to say.
             held = self.model.spread(sent.new_ones(()), holds)
@@ -214,3 +246,31 @@ class Course:
             updates *= self.channel.relation.sums
         head, tail = sent[: updates * size], sent[updates * size :]
         return torch.cat([(head.reshape(-1, size) * factor).reshape(-1), tail])
+
+
+class Near:
+    """The client step of one task at a time, with what its rows reach of a long model."""
+
+    def __init__(
+        self,
+        reached: Reached,
+        client: Callable[[FlatModel, Public, Own], tuple[State, Tensor]],
+        public: Public,
+    ) -> None:
+        self.pays, self._reached, self._client = reached.pays, reached, client
+        tensors, *self._numbers = public
+        size, table = reached.model.size, (reached.height, reached.words)
+        self._long = {
+            name: turned(value, *table) for name, value in tensors.items() if value.shape == (size,)
+        }
+        self._others = {name: v for name, v in tensors.items() if name not in self._long}
+
+    def __call__(self, own: Own) -> After:
+        """Of one task [1, ...]; what it sends is short."""
+        state, batches, place, holds, key = own
+        reach, x = self._reached.by(batches.x)
+        model = self._reached.within(reach)
+        tensors = {name: reach.short(value) for name, value in self._long.items()}
+        step = vmap(partial(self._client, model), in_dims=(None, 0), randomness="error")
+        public = tensors | self._others, *self._numbers
+        return *step(public, (state, batches._replace(x=x), place, holds, key)), reach

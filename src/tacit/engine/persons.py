@@ -62,8 +62,8 @@ class Persons:
         `grid` has the integers of whoever sums; by default those of the channel.
         """
         tasks, course, method = self.tasks, self.course, self.tasks.method
-        stage = course.stage_at(board.round)
-        clients, votes = course.clients[stage], course.votes_at(board.round)
+        client = course.client(course.stage_at(board.round), public)
+        votes = course.votes_at(board.round)
         chance = self.tasks.randomness.key("layers", board.round)
         shuffle = self.tasks.randomness.key("batches", board.round)
 
@@ -82,10 +82,10 @@ class Persons:
                 fresh = course.newcomers(public)(places)
                 states = {name: value.expand(len(some), -1) for name, value in fresh.items()}
                 own = scramble(chance, own)
-                _, sent = clients(public, (states, batches, places, holds, own))
+                _, sent, reach = client((states, batches, places, holds, own))
                 if self._all_work:  # what is not finite counts as nothing
                     sent = torch.where(drawn[some].unsqueeze(1), sent, torch.nan)
-                return Sent(task, sent, len(chunk.tasks))
+                return Sent(task, sent, len(chunk.tasks), reach=reach)
 
         grid = course.channel.grid_at(board.round) if grid is None else grid
         assert grid is not None  # persons contribute to what is bounded, always

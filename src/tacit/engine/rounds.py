@@ -28,6 +28,7 @@ from tacit.privacy import Privacy
 from tacit.privacy.accounting import growth
 from tacit.privacy.channel import BudgetSpent, Collection
 from tacit.privacy.curator import Curated
+from tacit.privacy.reach import Reach
 
 CURVE_POINTS = 20
 SAVE_EVERY_SECONDS = 1.0
@@ -52,6 +53,13 @@ class Sent(NamedTuple):
     """How many rows each was trained on; on the billboard nobody is told."""
     bounded: bool = False
     """Whether tasks bounded their vectors themselves."""
+    reach: Reach | None = None
+    """Where in long vectors the numbers are, if vectors are short."""
+
+    @property
+    def whole(self) -> Tensor:
+        """The vectors in their full length."""
+        return self.vectors if self.reach is None else self.reach.whole(self.vectors)
 
     def add_to(self, collection: Collection) -> None:
         """Hand it on, unread."""
@@ -59,7 +67,7 @@ class Sent(NamedTuple):
             collection.add_bounded(self.vectors)
         else:
             with threads_for(self.vectors.numel(), len(self.tasks)):
-                collection.add(self.vectors, self.tasks, self.count)
+                collection.add(self.vectors, self.tasks, self.count, self.reach)
 
 
 class Asked(Protocol):
@@ -298,8 +306,8 @@ def epsilon_so_far(
 
 def _diverged(board: Board) -> bool:
     """Whether the billboard diverged; it is public, so nothing is told by stopping there."""
-    small = [(value.abs() < LARGEST).all() for value in board.tensors.values()]
-    return bool(small) and not bool(torch.stack(small).all())
+    ends = [end for v in board.tensors.values() if v.numel() for end in torch.aminmax(v)]
+    return bool(ends) and not bool((torch.stack(ends).abs() < LARGEST).all())
 
 
 def _no_better_for(curve: list[dict[str, Any]]) -> int:

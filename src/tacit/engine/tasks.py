@@ -29,6 +29,7 @@ from tacit.local.chunks import SLOTS, Chunk, chunk_bytes, chunks, slots_for, wid
 from tacit.local.threads import side_by_side, threads_for
 from tacit.local.together import Together
 from tacit.methods.base import Board, State
+from tacit.privacy.reach import Reach
 from tacit.randomness import scramble
 
 CURVE_TASKS, CURVE_NUMBERS = 1000, 1 << 27
@@ -70,8 +71,8 @@ class Tasks:
         foresight = self.foresight if self.device.type == "cuda" else None
         if foresight is not None:
             foresight.mark()
-        for chunk, states, sent in self.train(board, self.course.public(board), cohort):
-            yield Sent(chunk.filled, sent, len(chunk.tasks))
+        for chunk, states, sent, reach in self._train(board, self.course.public(board), cohort):
+            yield Sent(chunk.filled, sent, len(chunk.tasks), reach=reach)
             self.store.put(chunk.tasks, states)
         if foresight is not None:
             foresight.look(board.round + 1)
@@ -115,12 +116,20 @@ class Tasks:
         What fills a chunk is still among what is sent: it is bounded with the others, in the shape
         that every chunk has, and left out of the sum.
         """
+        for chunk, states, sent, reach in self._train(board, public, cohort):
+            yield chunk, states, sent if reach is None else reach.whole(sent)
+
+    def _train(
+        self, board: Board, public: Public, cohort: Tensor
+    ) -> Iterator[tuple[Chunk, State, Tensor, Reach | None]]:
+        """The same; where it says so, what is sent is short."""
         course, keys = self.course, self.federation.keys
         chance, batches_of = self.randomness.key("layers", board.round), self._batches(board.round)
-        clients, fresh = course.clients[course.stage_at(board.round)], course.newcomers(public)
+        client = course.client(course.stage_at(board.round), public)
+        fresh = course.newcomers(public)
         ready = self.foresight.batches(board.round, cohort) if self.foresight else None
 
-        def step(numbered: tuple[int, Chunk]) -> tuple[Chunk, State, Tensor]:
+        def step(numbered: tuple[int, Chunk]) -> tuple[Chunk, State, Tensor, Reach | None]:
             number, chunk = numbered
             some = chunk.filled
             with threads_for(self.in_flight(chunk), len(some)):
@@ -128,9 +137,9 @@ class Tasks:
                 places, holds = course.places[some], course.holds[some]
                 own = scramble(chance, keys[some])
                 states = self.store.take(some, fresh(places))
-                after, sent = clients(public, (states, batches, places, holds, own))
+                after, sent, reach = client((states, batches, places, holds, own))
                 after, sent = self._sound(chunk, states, after, sent)
-                return chunk, _first(chunk, after), sent
+                return chunk, _first(chunk, after), sent, reach
 
         each = enumerate(self._chunks_at(board.round, cohort))
         yield from side_by_side(step, each, self.abreast)

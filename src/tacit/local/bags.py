@@ -3,8 +3,9 @@
 A post has some fifty words of ten thousand. With a pull λ towards m, a step of rate η is
 w ← w − η(g + λ(w − m)), so u = w − m follows u ← au − ηg with a = 1 − ηλ. The slope g is zero but
 for words of the batch. Written as u = aˢv after s steps, v ← v − (η/aˢ⁺¹)g: nothing happens to the
-other words until the end, where they are m + aᔆ(w − m). So a step is two products with the weights
-of a few words, and there is one pass over all weights a round.
+other words until the end, where they are m + aᔆ(w − m). So a step gathers the weights of a few
+words and adds to them, and there is one pass over all weights a round; none, where a task is handed
+those of its own words alone (`local.reached`).
 
 It is one operator, because a task knows by itself which words it has: how many there are differs
 from task to task, which nothing that is mapped over tasks can express. Tasks are taken one after
@@ -47,9 +48,18 @@ def applies(words: int | None, kind: str, batches: Batches, lr: Any, pull: Any) 
 
 
 def bag_steps(
-    w: Tensor, towards: Tensor, batches: Batches, lr: float, pull: float, how: tuple[int, str]
+    w: Tensor,
+    towards: Tensor,
+    batches: Batches,
+    lr: float,
+    pull: float,
+    how: tuple[int, bool, str],
 ) -> Tensor:
-    """The parameters after one step for each batch."""
+    """The parameters after one step for each batch.
+
+    `how` says how many words there are, whether these are the words that occur and their weights
+    lie word by word (`local.reached`), and what kind the target is.
+    """
     return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), *how)
 
 
@@ -79,29 +89,60 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _steps_of_one(
     after: Tensor, w: Tensor, m: Tensor, batches: Batches, lr: float, pull: float, how: Any
 ) -> None:
-    """`after` is written; words that occur are columns of `shares`, so a step is two products."""
-    words, kind = how
-    (x, y, weight), outputs = batches, len(w) // (words + 1)
-    table, middle = (side[: outputs * words].view(outputs, words) for side in (w, m))
+    """`after` is written. Outputs are gathered from the words of each row; words that occur are
+    columns of `shares`, so what a step changes is one product."""
+    words, upright, kind = how
+    x, y, weight = batches
+    (table, tail), (middle, origin) = (_parts(side, words, upright) for side in (w, m))
     ids = x.long()
     known = (ids > 0) & (ids <= words)
     share = known.to(w.dtype) / (ids > 0).sum(dim=2, keepdim=True).clamp(min=1)
-    met, place = torch.unique((ids - 1).clamp(0, words - 1), return_inverse=True)
-    shares = w.new_zeros(*x.shape[:2], len(met)).scatter_add_(2, place, share)
-    centre = middle.index_select(1, met).T.contiguous()
-    v = table.index_select(1, met).T - centre
-    offset, origin = w[outputs * words :] - m[outputs * words :], m[outputs * words :]
+    met, place = None, (ids - 1).clamp(0, words - 1)
+    if not upright:
+        met, place = torch.unique(place, return_inverse=True)
+    v, centre = _columns(table, met), None
+    shares = w.new_zeros(*x.shape[:2], len(v)).scatter_add_(2, place, share)
+    there, offset = torch.zeros_like(tail).expand(*x.shape[:2], -1), tail.clone()
+    if pull:
+        centre = _columns(middle, met)
+        v -= centre
+        offset -= origin
+        found = _outputs(centre, place.flatten(0, 1), share.flatten(0, 1))
+        there = found.view(there.shape) + origin
     keeps, scale = 1 - lr * pull, 1.0
-    there = (shares.flatten(0, 1) @ centre).unflatten(0, x.shape[:2]) + origin
     for s in range(len(x)):
-        found = torch.addmm(there[s], shares[s], v, alpha=scale) + offset
+        found = torch.add(there[s], _outputs(v, place[s], share[s]), alpha=scale) + offset
         slope = SLOPES[kind](found, y[s]) * weight[s].unsqueeze(1)
         scale *= keeps
         v.addmm_(shares[s].T, slope, alpha=-lr / scale)
         offset = keeps * offset - lr * slope.sum(dim=0)
-    torch.lerp(m, w, scale, out=after)
-    after[: outputs * words].view(outputs, words).index_copy_(1, met, centre.add_(v, alpha=scale).T)
-    torch.add(origin, offset, out=after[outputs * words :])
+    if centre is not None:
+        v, offset = centre.add_(v, alpha=scale), origin + offset
+    ends, behind = _parts(after, words, upright)
+    behind.copy_(offset)
+    if met is None:
+        ends.copy_(v)
+    else:
+        torch.lerp(middle, table, scale, out=ends)
+        ends.T.index_copy_(1, met, v.T)
+
+
+def _parts(flat: Tensor, words: int, upright: bool) -> tuple[Tensor, Tensor]:
+    """The weights [words, outputs] and the rest of a flat vector."""
+    outputs = len(flat) // (words + 1)
+    table, rest = flat[: outputs * words], flat[outputs * words :]
+    return table.view(words, outputs) if upright else table.view(outputs, words).T, rest
+
+
+def _columns(table: Tensor, met: Tensor | None) -> Tensor:
+    """A copy of the weights of these words, or of all."""
+    some = table if met is None else table.T.index_select(1, met).T
+    return some.clone(memory_format=torch.contiguous_format)
+
+
+def _outputs(weights: Tensor, place: Tensor, share: Tensor) -> Tensor:
+    """Σ of a row's words, each with its share: [rows, outputs]."""
+    return nn.functional.embedding_bag(place, weights, per_sample_weights=share, mode="sum")
 
 
 def _steps(
@@ -136,7 +177,7 @@ def _mapped(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
 torch.library.define(
     "tacit::bag_steps",
     "(Tensor w, Tensor towards, Tensor x, Tensor y, Tensor weight, float lr, float pull, int words,"
-    " str kind) -> Tensor",
+    " bool upright, str kind) -> Tensor",
 )
 torch.library.impl("tacit::bag_steps", "CPU", _steps)
 torch.library.register_vmap("tacit::bag_steps", _mapped)

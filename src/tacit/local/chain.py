@@ -53,7 +53,7 @@ class Chain:
         chain = cls(model, layers)
         shapes = [weights.shape for layer in chain.linear for weights in layer.parameters()]
         same = shapes == [weights.shape for weights in model.split(model.start)]
-        changed = any(_is_changed(layer) for layer in (whole, *layers))
+        changed = any(is_changed(layer) for layer in (whole, *layers))
         return chain if shapes and same and not changed else None
 
     @property
@@ -90,7 +90,7 @@ def _flattens(layer: nn.Module) -> bool:
     return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
 
 
-def _is_changed(layer: nn.Module) -> bool:
+def is_changed(layer: nn.Module) -> bool:
     """Whether somebody made this one do something else than others of its type."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return "forward" in vars(layer) or any(getattr(layer, name) for name in hooks)

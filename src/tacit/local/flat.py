@@ -16,7 +16,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,6 +44,8 @@ class _Slot:
     dtype: torch.dtype
     begin: int
     end: int
+    upright: bool = False
+    """Whether a matrix lies in it column by column."""
 
 
 class _Module:
@@ -64,6 +66,17 @@ class _Module:
         return self._local.module
 
 
+class _Borrowed(_Module):
+    """A module of the thread that made it, which no other one uses."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    @property
+    def here(self) -> nn.Module:
+        return self.module
+
+
 class FlatModel:
     """A module, its starting point, and its training loss, as functions of flat vectors.
 
@@ -81,8 +94,8 @@ class FlatModel:
         """Whether `start` was fitted on public rows."""
         self.traced: dict[Any, Any] = {}
         """Traced functions of this model, so that several runs with it trace them once."""
-        self.words = words_of(module)
-        """How many words it knows, where it is linear in bags of them."""
+        self.words = self.vocabulary = words_of(module)
+        """How many words it knows, and how many there are, where it is linear in bags of them."""
         self._train = _Module(copy.deepcopy(module).train())
         self._eval = _Module(copy.deepcopy(module).eval())
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -120,6 +133,11 @@ class FlatModel:
     def split(self, w: Tensor) -> list[Tensor]:
         """The parameters in a flat vector, in their order and shapes."""
         return list(_unflatten(self._parameters, w).values())
+
+    @property
+    def upright(self) -> bool:
+        """Whether its first parameter lies column by column."""
+        return self._parameters[0].upright
 
     @property
     def layers(self) -> list[tuple[str, int]]:
@@ -174,6 +192,29 @@ class FlatModel:
         other = copy.copy(self)
         other.start, other.buffers = w.to(self.start), buffers.to(self.buffers)
         other.fitted, other.traced = True, {}
+        return other
+
+    def narrowed(
+        self, change: Callable[[nn.Module], nn.Module], first: tuple[int, int], start: Tensor
+    ) -> FlatModel:
+        """The same model with fewer columns in its first parameter, whose flat vectors have them
+        one after the other, and with this start.
+
+        `change` makes a module for those of each of the two that the calling thread has; the model
+        is for this thread alone.
+        """
+        other = copy.copy(self)
+        other._train, other._eval = (
+            _Borrowed(change(side.here)) for side in (self._train, self._eval)
+        )
+        whole, *behind = self._parameters
+        size = first[0] * first[1]
+        fewer = whole.end - whole.begin - size
+        moved = (replace(slot, begin=slot.begin - fewer, end=slot.end - fewer) for slot in behind)
+        table = replace(whole, shape=torch.Size(first), end=size, upright=True)
+        other._parameters = [table, *moved]
+        other.start, other.traced = start, {}
+        other.words = None if self.words is None else first[1]
         return other
 
     def bounded(self, steepest: float | None) -> FlatModel:
@@ -371,7 +412,10 @@ def _unflatten(slots: list[_Slot], flat: Tensor) -> dict[str, Tensor]:
     if not slots:
         return {}
     parts = flat.split([slot.end - slot.begin for slot in slots])
-    shaped = [(slot, part.reshape(slot.shape)) for slot, part in zip(slots, parts, strict=True)]
+    shaped = [
+        (slot, part.view(slot.shape[::-1]).T if slot.upright else part.reshape(slot.shape))
+        for slot, part in zip(slots, parts, strict=True)
+    ]
     return {
         slot.name: part if slot.dtype.is_floating_point else part.to(slot.dtype)
         for slot, part in shaped
@@ -381,7 +425,8 @@ def _unflatten(slots: list[_Slot], flat: Tensor) -> dict[str, Tensor]:
 def _join(slots: list[_Slot], named: dict[str, Tensor], like: Tensor) -> Tensor:
     if not slots:
         return like
-    return torch.cat([named[slot.name].reshape(-1).to(like.dtype) for slot in slots])
+    each = (named[slot.name].T if slot.upright else named[slot.name] for slot in slots)
+    return torch.cat([value.reshape(-1).to(like.dtype) for value in each])
 
 
 def _remember(entered: list[str], title: str):

@@ -21,9 +21,10 @@ def sgd(
     towards: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
-    if model.steepest is None and applies(model.words, model.kind, batches, lr, pull):
-        assert isinstance(lr, float) and isinstance(pull, (int, float)) and model.words is not None
-        how = (model.words, model.kind)
+    words, kind = model.words, model.kind
+    if model.steepest is None and applies(model.vocabulary, kind, batches, lr, pull):
+        assert words is not None and isinstance(lr, float) and isinstance(pull, (int, float))
+        how = (words, model.upright, kind)
         return bag_steps(w, w if towards is None else towards, batches, lr, pull, how), buffers
     for x, y, weight in batches.steps():
         slopes, buffers = model.slopes(w, buffers, x, y, weight)

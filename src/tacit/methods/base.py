@@ -18,7 +18,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -78,6 +78,10 @@ class Method(ABC):
     """The tensor of the billboard from which a single local step of plain gradient descent is all
     that `client` sends; None where it sends anything else. Said beside `client`, and again by
     whoever writes another one: see `plain_step`."""
+    sends_steps: ClassVar[bool] = False
+    """Whether what `client` sends is made of gradients that are taken from the billboard, each
+    number of those at its own place: where no row of the task has a gradient it is zero. Said
+    beside `client`, and again by whoever writes another one: see `sends_only_steps`."""
     begins_at_start: ClassVar[bool] = True
     """Whether it makes use of where the model begins."""
     judges_by_rows: ClassVar[bool] = True
@@ -137,8 +141,17 @@ class Method(ABC):
     @property
     def plain_step(self) -> str | None:
         """`steps_from`, where that was said of this very `client` and it makes a single step."""
+        return self._said("steps_from") if self.steps == 1 else None
+
+    @property
+    def sends_only_steps(self) -> bool:
+        """`sends_steps`, where that was said of this very `client`."""
+        return bool(self._said("sends_steps"))
+
+    def _said(self, name: str) -> Any:
+        """What the author of `client` says of it; None where nothing is said."""
         author = next(kind for kind in type(self).__mro__ if "client" in vars(kind))
-        return vars(author).get("steps_from") if self.steps == 1 else None
+        return vars(author).get(name)
 
     def workspace(self, rows: int, size: int) -> int:
         """Numbers that one task has in work besides its rows; decides how many run at once."""

@@ -27,6 +27,7 @@ class FedAvg(BillboardMethod):
 
     asks_persons = True
     steps_from = "model"
+    sends_steps = True
 
     def board(self, model: FlatModel) -> dict[str, Tensor]:
         return {"model": model.start}

@@ -29,6 +29,7 @@ class FedProx(FedAvg):
     """FedAvg with a pull towards the published model during local training."""
 
     steps_from = "model"  # where it begins, nothing pulls
+    sends_steps = True  # what no gradient moves is where it is pulled to
 
     pull: float = 0.1
     """Strength of the pull (μ)."""

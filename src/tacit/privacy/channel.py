@@ -14,6 +14,9 @@ Who sums is a setting. By default it is this machine, which sees the clipped con
 a noisy sum that is still sealed, then the release is booked, then it is opened. The noise that is
 booked is what one honest server adds; an opened sum has that of all of them.
 
+A contribution that is zero but for part of a long vector comes as that part alone, and with where
+it lies (`privacy.reach`): its length is the same, and so is what it adds to the sum.
+
 With an adaptive clip (Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 2021) each task also says whether it was within the clip, as +½ or −½, and γ follows a quantile of
 the norms. The bit is one more coordinate of the same release: noise z√(1/(1−s)) on the update and
@@ -88,6 +91,7 @@ from tacit.privacy.curator import Curator
 from tacit.privacy.grid import TAILS, Grid
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.moments import Moments
+from tacit.privacy.reach import Reach
 from tacit.privacy.sampling import Neighbours, Sampler
 from tacit.randomness import Ahead, Randomness, name_key
 
@@ -317,6 +321,7 @@ class Collection:
         self.__dropped: list[Tensor] = []
         self.__drawn: Ahead | None = None
         self.__vectors: dict[int, np.ndarray] = {}
+        self.__short: tuple[Reach, Tensor] | None = None
 
     def expect(self, length: int) -> None:
         """Contributions of this length are under way: the noise is drawn meanwhile, if it takes
@@ -328,19 +333,31 @@ class Collection:
             self.__drawn = Ahead(partial(self.__noise, grid, release.noise_multiplier, size))
 
     def add(
-        self, contributions: Tensor, tasks: Tensor | None = None, count: int | None = None
+        self,
+        contributions: Tensor,
+        tasks: Tensor | None = None,
+        count: int | None = None,
+        reach: Reach | None = None,
     ) -> None:
         """Take the contributions [k, d] of part of the cohort: drop, clip, sum.
 
         `tasks` says whose they are; only a relation and a curator need to know. With `count`, only
-        the first so many are meant and the others fill a chunk (see `local.chunks`).
+        the first so many are meant and the others fill a chunk (see `local.chunks`). `reach` says
+        where in long vectors they are, if they are short.
         """
         channel, place, grid = self.__channel, self.__channel.place, self.__grid
+        plainly = channel.curator is None and channel.task_clip is None
+        plainly = plainly and channel.relation is None and channel.moments is None
+        if reach is not None and not plainly:
+            contributions, reach = reach.whole(contributions), None
         parts = channel.parts(place.size(contributions.shape[1]), grid)
         bounded = Bounded.of(contributions, channel.clip, channel.moments).over(parts)
         bounded = bounded.first(len(contributions) if count is None else count)
         tasks = None if tasks is None else tasks[: len(bounded.scale)]
         self.__dropped.append(bounded.dropped)
+        if reach is not None:
+            self.__add_short(bounded.summed(place, tasks, grid), reach)
+            return
         if channel.curator is None and channel.task_clip is None:
             self.__sum = bounded.summed(place, tasks, grid, self.__sum)
             return
@@ -370,6 +387,11 @@ class Collection:
         else:
             self.__take(torch.where(lengths.isfinite(), vectors.double(), 0.0).sum(dim=0))
 
+    def __add_short(self, total: Tensor, reach: Reach) -> None:
+        if self.__short is None:
+            self.__short = reach, reach.blank(total)
+        reach.add(total, self.__short[1])
+
     def __take(self, total: Tensor) -> None:
         if self.__sum is None:
             self.__sum = total
@@ -385,7 +407,7 @@ class Collection:
         relation, expected = channel.relation, channel.sampler.expected(channel.tasks)
         moments, place = channel.moments, channel.place
         unit = channel.unit  # an adaptive clip moves below, for the next round
-        total, bits = place.apart(self.__opened(place.size(size)) * channel.share)
+        total, bits = place.apart(self.__opened(place.size(size)).mul_(channel.share))
         # Only now: a GPU has been waited for already.
         channel.dropped, self.__dropped = channel.dropped + sum(map(int, self.__dropped)), []
         if place.with_bits and not self.__stage:  # votes of a stage say nothing about the rest
@@ -393,19 +415,22 @@ class Collection:
             # Too many within the clip: it is larger than asked for, and must shrink.
             excess = min(max(bits / expected + 0.5, 0.0), 1.0) - channel.quantile
             channel.clip *= math.exp(-CLIP_STEP * excess)
-        total = total.float() if moments is not None else (total * unit).float()
+        total = total.float() if moments is not None else total.mul_(unit).float()
         if relation is not None:
             total = total.to(relation.scale.device)
             total = (total.reshape(relation.sums, -1) * relation.scale.unsqueeze(1)).reshape(-1)
         if moments is not None:
             total = moments.read(total, moments.vector(size), unit)
-        return total / expected
+        return total.div_(expected)
 
     def __opened(self, size: int) -> Tensor:
         """The noisy sum in clips, in double precision: booked, then made, once."""
         channel, round = self.__channel, self.__round
         release, grid = channel.release_at(round), self.__grid
-        total, self.__sum = self.__sum, None  # one collection, one release
+        if self.__short is not None:
+            reach, upright = self.__short
+            self.__take(reach.lying(upright))
+        total, self.__sum, self.__short = self.__sum, None, None  # one collection, one release
         if release is None or grid is None:
             return torch.zeros(size, dtype=torch.float64) if total is None else total.cpu()
         vectors, self.__vectors = self.__vectors, {}
@@ -421,11 +446,11 @@ class Collection:
                 self.__book(release, size, grid=step)
             drawn, self.__drawn = self.__drawn, None
             opened = drawn.take() if drawn else self.__noise(grid, release.noise_multiplier, size)
-            opened = opened if total is None else opened + total.cpu().numpy()
-            opened = sum(vectors.values(), opened)
+            for vector in (*vectors.values(), *(() if total is None else (total.cpu().numpy(),))):
+                opened += vector
             if not secret:  # this noise may come again, and another sum with it is another release
                 self.__book(release, size, grid=step, sum=hashlib.sha256(opened.data).hexdigest())
-        return torch.from_numpy(opened / grid.steps)
+        return torch.from_numpy(opened).double().div_(grid.steps)
 
     def __noise(self, grid: Grid, multiplier: float, size: int) -> np.ndarray:
         """Of whoever sums, or of every task that adds its own."""

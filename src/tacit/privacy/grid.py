@@ -120,4 +120,5 @@ class Grid:
 
     def noise(self, normal: np.ndarray, multiplier: float) -> np.ndarray:
         """Standard normal numbers as rounded noise of this many clips."""
-        return np.rint(normal * (multiplier * self.steps)).astype(np.int64)
+        scaled = normal * (multiplier * self.steps)
+        return np.rint(scaled, out=scaled).astype(np.int64)
