@@ -179,10 +179,11 @@ class Course:
         )
 
     def public(self, board: Board) -> Public:
-        """The billboard with its round and its noise."""
-        noise = torch.tensor(self.channel.noise_at(min(board.round, self.length - 1)))
-        round = torch.tensor(board.round)
-        return board.tensors, round.to(self.device), noise.to(self.device)
+        """The billboard with its round and its noise, made where they are: for what comes from a
+        CPU, a GPU would have to be waited for."""
+        numbers = board.round, self.channel.noise_at(min(board.round, self.length - 1))
+        round, noise = (torch.full((), number, device=self.device) for number in numbers)
+        return board.tensors, round, noise
 
     def read(self, board: Board, place: Tensor) -> Board:
         """The billboard as the task in this place reads it."""
