@@ -100,9 +100,7 @@ class Forests:
             inner = (column >= 0).nonzero().squeeze(1)
             if len(inner) < len(node):
                 found[place] = node
-                node, column, place, first = (
-                    side[inner] for side in (node, column, place, first)
-                )
+                node, column, place, first = (side[inner] for side in (node, column, place, first))
             node = self.child[node] + (flat[first + column] > self.cut[node])
         return found
 
