@@ -391,7 +391,8 @@ def combine(trained: Tasks, rows: Rows, shared: Unseen, progress: Progress, task
     with progress.rounds("own rows, beside the shared model", len(spans)) as on_round:
         for number, some in enumerate(spans):
             judged = work.judge(rows, some, shared)
-            found.append((judged, work.weights(judged)))
+            with threads_for(judged.unseen.numel()):
+                found.append((judged, work.weights(judged)))
             on_round(number + 1, {})
     ours = Blend.joined([replace(judged.blend, weights=each.own) for judged, each in found])
     alone = Blend.joined([replace(judged.blend, weights=each.alone) for judged, each in found])
