@@ -35,6 +35,7 @@ LAZY = {
     "tacit.cli.results": "the secure demo needs an extra package, the other one does not",
     "tacit.cli.secure": "a server that was given no agreement only adds, and needs no torch",
     "tacit.cli.silo": FLOWER,
+    "tacit.cli.training": "training does not wait for what draws",
     "tacit.cli.train": "the help page does not wait for torch",
     "tacit.experiment.forecast": DRAWS,
     "tacit.experiment.plan": "flags are made from it, and those do not wait for torch",

@@ -16,6 +16,7 @@ errors are no family here: they have a variance of their own, and closed forms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,12 +40,16 @@ class Family:
     """A: [.., n]."""
     mean: Callable[[Tensor], Tensor]
     """What is expected: [.., n, k]."""
-    weight: Callable[[Tensor], Tensor]
-    """How much of η a row tells: [.., n, k, k]."""
+    variance: Callable[[Tensor], Tensor]
+    """Of an outcome whose expectation is this; so much of η a row tells: [.., n, k, k]."""
     coded: Callable[[Tensor, int], Tensor]
     """Targets [n] as y [n, k]."""
     level: Callable[[Tensor, Tensor], Tensor]
     """The scores [k] of a constant model, from sums of y [k] over so many rows."""
+
+    def weight(self, scores: Tensor) -> Tensor:
+        """How much of η rows with these scores tell: [.., n, k, k]."""
+        return self.variance(self.mean(scores))
 
     def likelihood(self, scores: Tensor, y: Tensor, counts: Tensor) -> Tensor:
         """Logarithm, over the rows that count: [..]."""
@@ -70,13 +75,11 @@ def _parted(scores: Tensor) -> tuple[Tensor, Tensor]:
     return near, scores - near
 
 
-def _chosen(scores: Tensor) -> Tensor:
-    mean = scores.softmax(-1)
+def _chosen(mean: Tensor) -> Tensor:
     return torch.diag_embed(mean) - mean.unsqueeze(-1) * mean.unsqueeze(-2)
 
 
-def _doubted(scores: Tensor) -> Tensor:
-    mean = torch.sigmoid(scores)
+def _doubted(mean: Tensor) -> Tensor:
     return (mean * (1 - mean)).unsqueeze(-1)
 
 
@@ -96,21 +99,21 @@ FAMILIES: dict[Kind, Family] = {
     "binary": Family(
         normaliser=lambda scores: softplus(scores).squeeze(-1),
         mean=torch.sigmoid,
-        weight=_doubted,
+        variance=_doubted,
         coded=_column,
         level=lambda sums, rows: torch.log((sums + HALF) / (rows - sums + HALF)),
     ),
     "count": Family(
         normaliser=lambda scores: count_normaliser(scores).squeeze(-1),
         mean=expected_count,
-        weight=lambda scores: scores.clamp(max=HIGHEST).exp().unsqueeze(-1),
+        variance=lambda mean: mean.clamp(max=math.exp(HIGHEST)).unsqueeze(-1),
         coded=_column,
         level=lambda sums, rows: torch.log((sums + HALF) / (rows + HALF)),
     ),
     "multiclass": Family(
         normaliser=lambda scores: scores.logsumexp(-1),
         mean=lambda scores: scores.softmax(-1),
-        weight=_chosen,
+        variance=_chosen,
         coded=_one_of,
         level=lambda sums, rows: _centred(torch.log(sums + HALF)),
     ),

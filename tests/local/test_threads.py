@@ -14,7 +14,7 @@ import tacit
 from tacit.local import dropout
 from tacit.local.dropout import own_chance
 from tacit.local.flat import FlatModel
-from tacit.local.threads import side_by_side
+from tacit.local.threads import WORTH_SHARING, meanwhile, side_by_side
 
 
 def test_results_come_in_their_order_and_few_wait():
@@ -114,3 +114,27 @@ def test_threads_do_not_draw_with_each_others_keys():
     assert not torch.equal(*alone)
     for found, expected in zip(together, alone, strict=True):
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(10, True), (WORTH_SHARING, False)])
+def test_work_about_few_rows_goes_on_meanwhile(rows, apart):
+    before, here, began = torch.get_num_threads(), threading.get_ident(), threading.Event()
+
+    def work() -> int:
+        began.set()
+        torch.set_num_threads(1)
+        return threading.get_ident()
+
+    with meanwhile(work, torch.zeros(rows)) as done:
+        assert began.wait(5 if apart else 0) == apart  # many rows wait for who asks
+        assert (done() != here) == apart
+    assert torch.get_num_threads() == (before if apart else 1)
+    torch.set_num_threads(before)
+
+
+def test_what_goes_wrong_meanwhile_is_raised_where_it_is_asked_for():
+    with (
+        pytest.raises(ZeroDivisionError),
+        meanwhile(lambda: 1 // 0, torch.zeros(1)) as done,
+    ):
+        done()

@@ -13,6 +13,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import tacit
+from tacit.cli.imports import uncollected
 from tacit.errors import TacitError
 
 COMMANDS = {
@@ -58,7 +59,8 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> click.Command:
     place, _, attribute = COMMANDS[name][0].partition(":")
-    found = getattr(importlib.import_module(f"tacit.cli.{place}"), attribute)
+    with uncollected():
+        found = getattr(importlib.import_module(f"tacit.cli.{place}"), attribute)
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False)
         found.command(name)(function)

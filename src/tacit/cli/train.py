@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from tacit.cli.imports import uncollected
 from tacit.cli.options import OPTION, Json, Quiet, names, pairs, targets
 from tacit.experiment.plan import RENAMED, Flag, flags
 
@@ -110,6 +111,7 @@ def train(
     flags: dict[str, dict[str, Any]],
 ) -> None:
     """Train a personal model for every task, and write the result, models and a report."""
-    from tacit.cli.training import train_from  # the help page does not wait for torch
+    with uncollected():
+        from tacit.cli.training import train_from  # the help page does not wait for torch
 
     train_from(config, flags, resume=resume, quiet=quiet, as_json=as_json)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tacit.cli.show import show
 from tacit.engine.progress import Bar, silent
 from tacit.engine.store import CHECKPOINT
 from tacit.errors import TacitError
@@ -67,4 +66,6 @@ def _train(
         except KeyboardInterrupt:
             print(f"stopped; go on with: tacit train --resume {folder}", file=sys.stderr)
             sys.exit(130)
+    from tacit.cli.show import show  # what draws was imported while models were made
+
     show(run, folder, quiet=quiet, as_json=as_json)

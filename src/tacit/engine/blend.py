@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tacit.data.federation import NUMBERS, Kind
 from tacit.local.own import linear_raw, mean_of, raw_of
+from tacit.local.threads import threads_for
 from tacit.local.trees import TREES_EACH, Forests
 
 PARTS = ("shared", "constant", "linear", "trees", "trees on shared")
@@ -67,7 +68,9 @@ class Blend:
             return out
         found = out.clone()
         x = x.flatten(1)
-        found[some] = self._combined(x[some], out[some], where[some]).reshape(out[some].shape)
+        with threads_for(int(some.sum()) * TREES_EACH):
+            said = self._combined(x[some], out[some], where[some])
+        found[some] = said.reshape(out[some].shape)
         return found
 
     def _combined(self, x: Tensor, out: Tensor, where: Tensor) -> Tensor:

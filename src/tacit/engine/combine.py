@@ -7,6 +7,7 @@ not seen comes from outside (`Unseen`): each kind of method has its own way to i
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,9 +35,10 @@ from tacit.engine.progress import Progress
 from tacit.engine.tasks import Tasks
 from tacit.local.batches import Batches, all_rows
 from tacit.local.boosted import boost
+from tacit.local.chunks import Chunk
 from tacit.local.own import SURE, coded, constants, linear_alone, linear_raw, mean_of
 from tacit.local.stack import folds, losses, per_task, weigh
-from tacit.local.threads import threads_for
+from tacit.local.threads import side_by_side, threads_for
 from tacit.local.trees import Forests, grow
 from tacit.randomness import scramble
 
@@ -77,6 +79,8 @@ MOST_COLUMNS = 300
 NEGLIGIBLE = 0.02
 """Smaller weights are dropped, with the trees that they would keep."""
 ROWS_AT_ONCE = 200_000
+COPIED = 1 << 22
+"""Numbers of rows that are copied at a time."""
 KINDS: tuple[Kind, ...] = ("regression", "count", "binary", "multiclass")
 Unseen = Callable[[Rows, Tensor], tuple[Tensor, Tensor]]
 """Rows of some tasks, and the tasks -> the fold of every row, and the raw output for it of shared
@@ -253,12 +257,16 @@ class Combine:
         def one(batches: Batches) -> Tensor:
             return linear_alone(self.kind, batches, self.outputs)
 
-        for chunk in self.trained.chunks(filled, rows, None, everyone=True):
+        def step(chunk: Chunk) -> tuple[Tensor, Tensor]:
             with threads_for(self.trained.in_flight(chunk), len(chunk.filled)):
                 w = vmap(one)(all_rows(rows, chunk.filled, chunk.width))
+            return chunk.tasks, torch.nan_to_num(w[: len(chunk.tasks)])
+
+        each = self.trained.chunks(filled, rows, None, everyone=True)
+        for tasks, w in side_by_side(step, each, self.trained.abreast):
             if found is None:
                 found = w.new_zeros(len(rows.counts), *w.shape[1:])
-            found[chunk.tasks] = torch.nan_to_num(w[: len(chunk.tasks)])
+            found[tasks] = w
         assert found is not None
         return found
 
@@ -268,25 +276,36 @@ def settled_unseen(trained: Tasks) -> Unseen:
 
     Tasks with few rows have no use for it.
     """
-    keys = fold_keys(trained)
+    keys, outputs = fold_keys(trained), said_of(trained.federation)
 
     def unseen(own: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:
         fold, rank = folds(own.offsets, keys[tasks]), _ranks(own)
         judged = own.counts >= FEWEST
-        some = judged.nonzero().squeeze(1)
-        every = torch.arange(len(some), device=some.device)
-        out = own.x.new_zeros(len(own.y), said_of(trained.federation))
-        for number in range(_many(fold[judged[rank]])):
-            held = fold == number
-            kept, judge = (evaluate.select(own.where(mask), some) for mask in (~held, held))
-            models = trained.settled_models(kept, tasks[some])
+        some, out = judged.nonzero().squeeze(1), own.x.new_zeros(len(own.y), outputs)
+        many, at_once = _many(fold[judged[rank]]), max(1, COPIED // max(1, own.x.numel()))
+        # Several folds at a time fill chunks better; each is a copy of nearly all rows.
+        for first in range(0, many, at_once):
+            held = [fold == number for number in range(first, min(first + at_once, many))]
+            kept = _stacked([evaluate.select(own.where(~one), some) for one in held])
+            judge = _stacked([evaluate.select(own.where(one), some) for one in held])
+            models = trained.settled_models(kept, tasks[some].repeat(len(held)))
+            every = torch.arange(len(judge.counts), device=fold.device)
             made = evaluate.outputs(
                 trained.model, evaluate.rows_from(models), judge, every, trained.seen_at_once
             )
-            out[held & judged[rank]] = made.reshape(-1, out.shape[1])
+            places = torch.cat([(one & judged[rank]).nonzero().squeeze(1) for one in held])
+            out[places] = made.reshape(-1, out.shape[1])
         return fold, out
 
     return unseen
+
+
+def _stacked(parts: list[Rows]) -> Rows:
+    """The tasks of all, one after another."""
+    before = itertools.accumulate((len(part.y) for part in parts), initial=0)
+    ends = [part.offsets[1:] + first for part, first in zip(parts, before, strict=False)]
+    x, y = (torch.cat([getattr(part, name) for part in parts]) for name in "xy")
+    return Rows(x, y, torch.cat([parts[0].offsets[:1], *ends]))
 
 
 def said_of(federation: Federation) -> int:
@@ -372,7 +391,8 @@ def combine(trained: Tasks, rows: Rows, shared: Unseen, progress: Progress, task
     with progress.rounds("own rows, beside the shared model", len(spans)) as on_round:
         for number, some in enumerate(spans):
             judged = work.judge(rows, some, shared)
-            found.append((judged, work.weights(judged)))
+            with threads_for(judged.unseen.numel()):
+                found.append((judged, work.weights(judged)))
             on_round(number + 1, {})
     ours = Blend.joined([replace(judged.blend, weights=each.own) for judged, each in found])
     alone = Blend.joined([replace(judged.blend, weights=each.alone) for judged, each in found])

@@ -206,7 +206,9 @@ class Tasks:
     ) -> Iterator[tuple[Tensor, State]]:
         """The states of these tasks after their own step with the last billboard.
 
-        `rows` are those of these tasks and no others; by default all that the run learns from.
+        `rows` are those of these tasks and no others, and a task may be there several times, with
+        other rows each; then the states are those of the first, second … of them. By default rows
+        are all that the run learns from, and the states those of the tasks with these numbers.
         """
         settle: Together = self.model.traced.setdefault(
             ("settle", self.method), Together(self._settled, trace=False)
@@ -225,24 +227,22 @@ class Tasks:
                 places = course.places[here.filled]
                 before = self.store.take(here.filled, fresh(places))
                 after = settle(public, (before, all_rows(rows, chunk.filled, chunk.width), places))
-                return here.tasks, _first(here, self._sound(here, before, after)[0])
+                return chunk.tasks, _first(here, self._sound(here, before, after)[0])
 
         each = self.chunks(some, rows, None, everyone=True)
         yield from side_by_side(step, each, self.abreast)
 
     def settled_models(self, rows: Rows, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """What these tasks would predict with, had they had these rows for their own step."""
-        place = torch.empty(len(self.federation), dtype=torch.int64, device=tasks.device)
-        place[tasks] = torch.arange(len(tasks), device=tasks.device)
         found: tuple[Tensor, Tensor] | None = None
         diverged = self.diverged.clone()
         for some, states in self.settled(self.course.public(self.shown), tasks, rows):
-            made = self._models(states, self.course.places[some])
+            made = self._models(states, self.course.places[tasks[some]])
             if found is None:
                 w, buffers = (side.new_zeros(len(tasks), side.shape[1]) for side in made)
                 found = w, buffers
             for side, new in zip(found, made, strict=True):
-                side[place[some]] = new
+                side[some] = new
         self.diverged = diverged  # only tried
         assert found is not None
         return found

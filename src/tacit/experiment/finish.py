@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,10 @@ from tacit.experiment.baselines import (
     shared_scores,
     untold_scores,
 )
+from tacit.experiment.finished import drawn
 from tacit.experiment.plan import Plan
 from tacit.experiment.run import Run
+from tacit.local.threads import meanwhile
 from tacit.methods import Mixed
 from tacit.metrics import Metrics
 from tacit.privacy import Sampler
@@ -46,10 +50,16 @@ def finish(
         tasks, plan.personalise, progress, alone=plan.baselines, folder=places["personal"]
     )
     run = Run.of(simulation, plan.privacy, settings, ended)
-    if plan.baselines:
-        beside = _beside_settled if simulation.method.settles else _beside_trained
-        run.baselines = _known(beside(run, plan, sampler, progress))
-    run.delivered = take_away(tasks, ended, places["delivered"])
+    apart = copy.copy(tasks)
+    apart.diverged = tasks.diverged.clone()
+    take = functools.partial(take_away, apart, ended, places["delivered"])
+    with meanwhile(take, tasks.federation.train.x) as delivered:
+        if plan.baselines:
+            beside = _beside_settled if simulation.method.settles else _beside_trained
+            run.baselines = _known(beside(run, plan, sampler, progress))
+        if folder is not None:
+            drawn()
+        run.delivered = delivered()
     run.timing = timing()
     if folder is not None:
         progress.say("writing the report")

@@ -24,15 +24,15 @@ class Finished:
     @property
     def plot(self) -> Plots:
         """Figures of matplotlib: `run.plot.curve()`, `run.plot.gains()`, …"""
-        return _drawn().Plots(self.to_json())
+        return drawn().Plots(self.to_json())
 
     def report(self, path: str | Path) -> None:
         """A self-contained HTML page."""
-        _drawn().write_html(self.to_json(), Path(path))
+        drawn().write_html(self.to_json(), Path(path))
 
     def summary_page(self, path: str | Path) -> None:
         """One page to print and sign: whether it helped, the promise, what the tasks got."""
-        _drawn().write_summary(self.to_json(), Path(path))
+        drawn().write_summary(self.to_json(), Path(path))
 
     def _repr_html_(self) -> str:
         return as_html("run", self.to_json())
@@ -64,7 +64,8 @@ class Scores(dict[str, Any]):
         return as_html("metrics", self)
 
 
-def _drawn() -> Any:
+def drawn() -> Any:
+    """What draws runs."""
     from tacit.report import notebook  # slow to import, and not every run is drawn
 
     return notebook

@@ -183,14 +183,16 @@ class MixedSummary:
         }
 
     def __str__(self) -> str:
-        from tacit.report.shared import as_text
-
-        return as_text(self.to_json())
+        return _shown().as_text(self.to_json())
 
     def _repr_html_(self) -> str:
-        from tacit.report.shared import tables
+        return _shown().tables(self.to_json())
 
-        return tables(self.to_json())
+
+def _shown() -> Any:
+    from tacit.report import shared  # slow to import, and not every summary is shown
+
+    return shared
 
 
 def summary(run: Run) -> MixedSummary:

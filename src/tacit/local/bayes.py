@@ -252,9 +252,9 @@ def _by_newton(
     which is the same for all: z of each would leave the cache. With `about` [1, n, outputs] the
     curvature at these scores is the metric in which steps are found.
     """
-    back, z = None, x if root is None else x @ root
-    if z.shape[-2] < z.shape[-1]:  # the solution lies in the span of the rows
-        back, triangle = torch.linalg.qr(z.mT)
+    back, width = None, x.shape[1] if root is None else root.shape[2]
+    if len(x) < width:  # the solution lies in the span of the rows
+        back, triangle = torch.linalg.qr((x if root is None else x @ root).mT)
         x, root = (triangle.mT, None) if root is None else (torch.eye(len(x)).to(x), triangle.mT)
     outputs, d, roots = offset.shape[1], x.shape[1], root
     shape = outputs, d if root is None else root.shape[2]
@@ -263,8 +263,9 @@ def _by_newton(
     pairs = (x.unsqueeze(2) * x.unsqueeze(1)).flatten(1) if few else None
 
     def inside(each: Tensor) -> Tensor:
-        """What rows say of each column [s, outputs, d] as they say it of u [s, size]."""
-        return (each if root is None else each @ root).flatten(1)
+        """What is said of every row [s, n, outputs], summed over the rows of u [s, size]."""
+        summed = (each.mT.flatten(0, 1) @ x).unflatten(0, (-1, outputs))  # x is not copied for each
+        return (summed if root is None else summed @ root).flatten(1)
 
     def outside(u: Tensor) -> Tensor:
         """The weights of the columns [s, outputs, d]."""
@@ -275,19 +276,19 @@ def _by_newton(
         """[…, s]: minus the logarithm of likelihood times prior."""
         return (u * u).sum(-1) / (2 * ratio) - family.likelihood(scores, y, counts)
 
-    def curvature(scores: Tensor, some: slice = slice(None)) -> Tensor:
-        """Under some of the priors."""
+    def curvature(mean: Tensor, some: slice = slice(None)) -> Tensor:
+        """Where this is expected, under some of the priors."""
         eye = torch.eye(size, dtype=x.dtype, device=x.device)
         prior, root = eye / ratio[some, None, None], None if roots is None else roots[some]
         if outputs == 1:
-            weight = family.weight(scores)[..., 0, 0] * counts
+            weight = family.variance(mean)[..., 0, 0] * counts
             if pairs is not None:
                 found = (weight @ pairs).unflatten(-1, (d, d))
             else:
                 found = x.T @ (weight.unsqueeze(-1) * x)
             return prior + (found if root is None else root.mT @ found @ root)
         # The weight of several scores is diag μ − μμᵀ, so all but its blocks is one product.
-        mean, each = family.mean(scores), (outputs, d)
+        each = outputs, d
         spread = (mean.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
         counted = (spread * counts.unsqueeze(1)).mT
         found = -(counted @ spread).unflatten(-1, each).unflatten(-3, each)
@@ -311,18 +312,18 @@ def _by_newton(
         prior = torch.eye(shape[1], dtype=x.dtype, device=x.device) / ratio[:, None, None, None]
         return torch.linalg.cholesky_ex(blocks + prior)[0]
 
-    def by_gradients(scores: Tensor, slope: Tensor) -> Tensor:
+    def by_gradients(mean: Tensor, slope: Tensor) -> Tensor:
         """A Newton step by conjugate gradients in a metric that is near the curvature."""
-        mean = family.mean(scores)
         factor = within_classes(mean) if metric is None else metric
+        weight = family.variance(mean)[..., 0] if outputs == 1 else mean
 
         def curved(step: Tensor) -> Tensor:
             along = (outside(step) @ x.T).mT
             if outputs == 1:
-                moved = family.weight(scores)[..., 0] * along
+                moved = weight * along
             else:
                 moved = mean * (along - (mean * along).sum(-1, keepdim=True))
-            return inside((moved * counts.unsqueeze(1)).mT @ x) + step / ratio[:, None]
+            return inside(moved * counts.unsqueeze(1)) + step / ratio[:, None]
 
         def near(left: Tensor) -> Tensor:
             each = torch.cholesky_solve(left.unflatten(-1, shape).unsqueeze(-1), factor)
@@ -346,28 +347,32 @@ def _by_newton(
 
     u, scores = x.new_zeros((len(ratio), size)), offset.expand(len(ratio), *offset.shape)
     whole = size <= WHOLE if outputs > 1 else about is None
-    metric = None if about is None else torch.linalg.cholesky_ex(curvature(about))[0].unsqueeze(1)
+    metric = None
+    if about is not None:
+        metric = torch.linalg.cholesky_ex(curvature(family.mean(about)))[0].unsqueeze(1)
     for _ in range(NEWTON_STEPS):
-        errors = counts.unsqueeze(1) * (family.mean(scores) - y)
-        slope = inside(errors.mT @ x) + u / ratio[:, None]
+        mean = family.mean(scores)
+        errors = counts.unsqueeze(1) * (mean - y)
+        slope = inside(errors) + u / ratio[:, None]
         if whole:
-            step = torch.linalg.solve_ex(curvature(scores), slope[..., None])[0][..., 0]
+            step = torch.linalg.solve_ex(curvature(mean), slope[..., None])[0][..., 0]
         else:
-            step = by_gradients(scores, slope)
+            step = by_gradients(mean, slope)
         along = (outside(step) @ x.T).mT  # scores are linear in the length
         lengths = step_lengths(along)
         tried = u - lengths[..., None] * step, scores - lengths[..., None, None] * along
         taken = lengths.gather(0, objective(*tried).argmin(dim=0, keepdim=True))[0]
         u, scores = u - taken[:, None] * step, scores - taken[:, None, None] * along
 
+    mean = family.mean(scores)
     if outputs == 1 or size <= TOGETHER:
         # Of wide models one after another: together they would not fit near the cache.
         ones = [slice(None)] if about is None else [slice(k, k + 1) for k in range(len(ratio))]
-        each = [torch.linalg.cholesky_ex(curvature(scores[some], some))[0] for some in ones]
+        each = [torch.linalg.cholesky_ex(curvature(mean[some], some))[0] for some in ones]
         logdet = torch.cat([logdet_of(factor) for factor in each])
     else:
         # What moves all classes alike only meets the prior; the rest is about what blocks say.
-        blocks = logdet_of(within_classes(family.mean(scores))).sum(dim=1)
+        blocks = logdet_of(within_classes(mean)).sum(dim=1)
         logdet = blocks * (outputs - 1) / outputs - shape[1] * torch.log(ratio)
     evidence = -objective(u, scores) - 0.5 * (logdet + size * torch.log(ratio))
     u = u.unflatten(-1, shape)

@@ -100,16 +100,14 @@ def said(
     limit: float = math.inf,
 ) -> Said:
     """Of one task at these parameters; residuals count as at most `limit` standard deviations."""
-    (x, y, counts), (own, beta, root, rest, _) = rows, at
+    x, (own, beta, root, rest, _) = rows[0], at
     if kind == "regression":
         gram = x.T @ x
         told = variances(rows, gram, at, evenly=evenly, limit=limit)
         effects = own_effects(kind, rows, own, beta, root, rest, limit=limit)
         return Said(information(gram, own, root), score(rows, own, beta, root), *told, effects)
-    each = beta.reshape(-1, x.shape[1])
-    coded = FAMILIES[kind].coded(y, len(each)) * (counts > 0).unsqueeze(1)
-    found = _integrated(FAMILIES[kind], x, coded, counts, x[:, own] @ root, x @ each.T)
-    return found._replace(own=(found.own.reshape(-1, len(own)) @ root.T).reshape(-1))
+    found = _integrated(_task(kind, rows, own, beta, root), x)
+    return found._replace(own=_on_columns(found.own, root))
 
 
 def own_effects(
@@ -124,8 +122,8 @@ def own_effects(
 ) -> Tensor:
     """The expected own effects b [r] alone: of what is `said`, all that a task keeps to itself."""
     if kind != "regression":
-        at = Parameters(own, beta, root, rest, torch.zeros_like(beta))
-        return said(kind, rows, at).own
+        task = _task(kind, rows, own, beta, root)
+        return _on_columns(_expected(task, *_mode(task)), root)
     x, y, _ = rows
     z = x[:, own] @ root
     error = _limited(y - x @ beta, z, rest, limit)
@@ -197,12 +195,10 @@ def variances(
     return torch.cat([top, last.unsqueeze(0)]), moments
 
 
-def _integrated(
-    family: Family, x: Tensor, y: Tensor, counts: Tensor, z: Tensor, fixed: Tensor
-) -> Said:
+def _integrated(task: _Task, x: Tensor) -> Said:
     """By Gauss and Hermite where there are one or two own effects, by Laplace otherwise."""
-    outputs, shapes = fixed.shape[1], basis(z.shape[1]).to(z)
-    task = _Task(family, fixed, z, y, counts)
+    family, z, counts, outputs = task.family, task.z, task.counts, task.fixed.shape[1]
+    shapes = basis(z.shape[1]).to(z)
     mode, curve = _mode(task)
     factor = torch.linalg.cholesky_ex(curve)[0]
     covariance = torch.cholesky_inverse(factor)
@@ -216,7 +212,7 @@ def _integrated(
     present = torch.einsum("ab,ibc,ca->i", about, alike, about)
     if len(mode) in NODES:
         nodes, chances = _posterior(task, mode, factor)
-        errors = y - torch.einsum("j,jni->ni", chances, family.mean(task.scores(nodes)))
+        errors = task.y - torch.einsum("j,jni->ni", chances, family.mean(task.scores(nodes)))
         second = torch.einsum("j,ja,jb->ab", chances, nodes, nodes)
         slopes = torch.einsum("ab,iba->i", second - torch.eye(len(mode)).to(z), alike)
         mode = chances @ nodes
@@ -224,6 +220,19 @@ def _integrated(
         errors, slopes = _laplace_slopes(task, mode, curve, shapes)
     score = ((counts.unsqueeze(1) * errors).T @ x).reshape(-1)
     return Said(information, score, equations, present + slopes, mode)
+
+
+def _expected(task: _Task, mode: Tensor, curve: Tensor) -> Tensor:
+    """The own effects v that `_integrated` expects, and nothing else of what it finds."""
+    if len(mode) not in NODES:
+        return mode
+    nodes, chances = _posterior(task, mode, torch.linalg.cholesky_ex(curve)[0])
+    return chances @ nodes
+
+
+def _on_columns(v: Tensor, root: Tensor) -> Tensor:
+    """b = Lv [outputs · r], of every output."""
+    return (v.reshape(-1, len(root)) @ root.T).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -254,6 +263,19 @@ class _Task:
         """Minus the second derivative."""
         weight = self.family.weight(self.scores(v)) * self.counts.reshape(-1, 1, 1)
         return torch.eye(len(v)).to(v) + between(self.z, weight, self.z)
+
+
+def _task(
+    kind: Kind,
+    rows: tuple[Tensor, Tensor, Tensor],
+    own: list[int],
+    beta: Tensor,
+    root: Tensor,
+) -> _Task:
+    x, y, counts = rows
+    each = beta.reshape(-1, x.shape[1])
+    coded = FAMILIES[kind].coded(y, len(each)) * (counts > 0).unsqueeze(1)
+    return _Task(FAMILIES[kind], x @ each.T, x[:, own] @ root, coded, counts)
 
 
 def between(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:

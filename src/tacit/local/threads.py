@@ -71,3 +71,22 @@ def side_by_side(work: Callable[[T], R], items: Iterable[T], abreast: int) -> It
                 yield begun.popleft().result()
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def meanwhile(work: Callable[[], R], rows: torch.Tensor) -> Iterator[Callable[[], R]]:
+    """`work` about these rows goes on while this thread does something else, and ends with a call
+    that waits for what it returns.
+
+    It must not write anywhere that this thread reads or writes. Where rows are many or on a GPU it
+    begins with that call: its own steps run side by side.
+    """
+    if rows.numel() >= WORTH_SHARING or rows.device.type != "cpu":
+        yield work
+        return
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            yield pool.submit(work).result
+    finally:
+        torch.set_num_threads(before)  # what other threads set is where new ones begin

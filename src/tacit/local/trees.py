@@ -12,8 +12,7 @@ What a task draws derives from its own key alone, so its trees do not depend on 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,7 +71,14 @@ class Forests:
         """
         offset = torch.arange(self.trees, device=x.device)
         node = self.roots[task.unsqueeze(1) * self.trees + offset]
-        return self.value[self._down(node, lambda column: x.gather(1, column), steps)]
+        if steps is None:
+            row = torch.arange(len(x), device=x.device).repeat_interleave(self.trees)
+            return self.value[self._leaves(node.flatten(), x, row)].unflatten(0, node.shape)
+        for _ in range(steps):
+            seen = x.gather(1, self.column[node].clamp(min=0))
+            below = self.child[node] + (seen > self.cut[node]).long()
+            node = torch.where(self.column[node] >= 0, below, node)
+        return self.value[node]
 
     def left_out(self, x: Tensor, task: Tensor, inside: Tensor) -> Tensor:
         """The mean over the trees that had a row not `inside` [rows, trees]: [rows, outputs].
@@ -80,24 +86,23 @@ class Forests:
         A row that no tree left out is told zero.
         """
         row, tree = (~inside).nonzero(as_tuple=True)
-        node = self.roots[task[row] * self.trees + tree]
-        said = self.value[self._down(node, lambda column: x[row, column])]
+        said = self.value[self._leaves(self.roots[task[row] * self.trees + tree], x, row)]
         sums = said.new_zeros(len(x), said.shape[1]).index_add_(0, row, said)
         return sums / (~inside).sum(dim=1, keepdim=True).clamp(min=1)
 
-    def _down(
-        self, node: Tensor, value_of: Callable[[Tensor], Tensor], steps: int | None = None
-    ) -> Tensor:
-        """The leaves below these nodes; `value_of` is each one's row in its column."""
-        for _ in itertools.count() if steps is None else range(steps):
+    def _leaves(self, node: Tensor, x: Tensor, row: Tensor) -> Tensor:
+        """The leaves below these nodes, each for its row of x. Who is at a leaf goes no further:
+        most are long before the last."""
+        found, place, flat = node.clone(), torch.arange(len(node), device=x.device), x.flatten()
+        first = row * x.shape[1]
+        while len(node):
             column = self.column[node]
-            inner = column >= 0
-            if steps is None and not bool(inner.any()):
-                break
-            seen = value_of(column.clamp(min=0))
-            below = self.child[node] + (seen > self.cut[node]).long()
-            node = torch.where(inner, below, node)
-        return node
+            inner = (column >= 0).nonzero().squeeze(1)
+            if len(inner) < len(node):
+                found[place] = node
+                node, column, place, first = (side[inner] for side in (node, column, place, first))
+            node = self.child[node] + (flat[first + column] > self.cut[node])
+        return found
 
     def __call__(self, x: Tensor, task: Tensor) -> Tensor:
         """The mean over each task's trees: [rows, outputs]; `task` is the place of each row's."""
@@ -306,7 +311,7 @@ def _all_levels(x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor, trees
         levels.append(_Level(tree, column, cut, child, mean))
         keep = splits[pairs.node] if open_.any() else np.zeros(len(pairs.row), dtype=bool)
         row, node = pairs.row[keep], pairs.node[keep]
-        beyond = x[row, column[node]] > cut[node]
+        beyond = x.ravel().take(row * x.shape[1] + column[node]) > cut[node]
         pairs = _Pairs(row, number[node]).parted(beyond, int(splits.sum()))
         tree = np.repeat(tree[splits], 2)
         both = torch.arange(2).repeat(int(splits.sum()))
@@ -320,8 +325,7 @@ def _choose(
     """The best of a few random cuts of each node; column −1 where no column differs."""
     nodes, columns = len(keys), x.shape[1]
     size = np.bincount(pairs.node, minlength=nodes)
-    starts = np.cumsum(size) - size
-    mine = y[pairs.row]
+    starts, mine, flat, begin = np.cumsum(size) - size, y[pairs.row], x.ravel(), pairs.row * columns
     sums = pairs.sums(mine, starts)
     best, gain = np.full(nodes, -1), np.full(nodes, -np.inf)
     cuts = np.zeros(nodes, dtype=x.dtype)
@@ -334,12 +338,12 @@ def _choose(
         if number >= tries and (best >= 0).all():
             break
         column = (first + number * stride) % columns
-        seen = x[pairs.row, column[pairs.node]]
+        seen = flat.take(begin + np.repeat(column, size))
         low, high = (side.reduceat(seen, starts) for side in (np.minimum, np.maximum))
         chance = uniform(scramble(keys, number)).numpy().astype(x.dtype)
         cut = low + chance * (high - low)
         cut = np.where(cut < high, cut, low)  # rounding must not leave a side empty
-        left = (seen <= cut[pairs.node]).astype(np.float64)
+        left = (seen <= np.repeat(cut, size)).astype(np.float64)
         many = pairs.sums(left, starts)
         part = pairs.sums(mine * left[:, None], starts)
         rest, others = sums - part, size - many

@@ -57,6 +57,7 @@ from tacit.local.bayes import design
 from tacit.local.flat import FlatModel
 from tacit.local.mixed import (
     Parameters,
+    Said,
     basis,
     information,
     level,
@@ -256,14 +257,13 @@ class Mixed(LinearMethod):
         self, model: FlatModel, board: Board, state: State, batches: Batches
     ) -> tuple[State, Tensor]:
         rows = design(batches, len(board["beta"]) // self.outputs)
-        # XᵀX, with which all begins that a regression says
-        gram = rows[0].T @ rows[0] if model.kind == "regression" else rows[0][:0]
-        main = self._about_beta(model.kind, board, rows, gram)
+        first = self._first(model.kind, board, rows)
+        main = self._about_beta(model.kind, board, rows, first)
         if board.stage == "lengths":
             return state, self._vote(model, main, rows)
         moments = main[:0]
         if self._tells_variances(model.kind, board.stage):
-            moments = self._about_variances(model.kind, board, rows, gram)
+            moments = self._about_variances(board, rows, first)
         parts = self._parts(board, len(moments))
         values = torch.cat([main, moments]).split([part.size for part in parts])
         return state, torch.cat([self._short(*pair) for pair in zip(values, parts, strict=True)])
@@ -294,14 +294,21 @@ class Mixed(LinearMethod):
             return parts
         return [part._replace(unit=torch.ones_like(part.unit), share=1.0) for part in parts]
 
-    def _about_beta(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+    def _first(self, kind: Kind, board: Board, rows: Rows) -> Tensor | Said:
+        """With which all begins: XᵀX, or all at once where H is released anew in every round."""
+        if kind == "regression":
+            return rows[0].T @ rows[0]
+        return said(kind, rows, self._parameters(board, ""), evenly=not self.exact)
+
+    def _about_beta(self, kind: Kind, board: Board, rows: Rows, first: Tensor | Said) -> Tensor:
         """Information and score, or the score alone, with the variances that H is released with."""
-        if self.exact or kind != "regression":
-            told = said(kind, rows, self._parameters(board, "working "), evenly=not self.exact)
-            known, found = told.information, told.score
+        if isinstance(first, Said):
+            known, found = first[:2]
+        elif self.exact:
+            known, found = said(kind, rows, self._parameters(board, "working "))[:2]
         else:
             own, root = self.own(len(board["beta"])), board["working root"]
-            known, found = information(gram, own, root), score(rows, own, board["beta"], root)
+            known, found = information(first, own, root), score(rows, own, board["beta"], root)
         loud = self.loud(board["beta"])
         known, found = known * torch.outer(loud, loud), loud * found
         known = flatten(known) if self.whole else known.trace().reshape(1)
@@ -311,14 +318,12 @@ class Mixed(LinearMethod):
         # in scores than in the information.
         return found * (board["length"] / torch.linalg.vector_norm(known)).clamp(max=1.0)
 
-    def _about_variances(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+    def _about_variances(self, board: Board, rows: Rows, first: Tensor | Said) -> Tensor:
         """Equations and moments, at the variances that are believed by now."""
-        at, evenly = self._parameters(board, ""), not self.exact
-        if kind == "regression":
-            limit = math.inf if self.exact else OUTLYING
-            told = variances(rows, gram, at, evenly=evenly, limit=limit)
-        else:
-            told = said(kind, rows, at, evenly=evenly)[2:4]
+        told = first[2:4]
+        if not isinstance(first, Said):
+            at, limit = self._parameters(board, ""), math.inf if self.exact else OUTLYING
+            told = variances(rows, first, at, evenly=not self.exact, limit=limit)
         return torch.cat([side.reshape(-1) for side in told])
 
     def _parameters(self, board: Board, which: str) -> Parameters:

@@ -43,7 +43,7 @@ from torch import Tensor
 from tacit.families import FAMILIES
 from tacit.local import lengths
 from tacit.local.flat import FlatModel
-from tacit.local.mixed import between, level
+from tacit.local.mixed import Said, between, level
 from tacit.methods.base import Board
 from tacit.methods.linear import shape_of
 from tacit.methods.mixed import MOST_RESIDUAL, OUTLYING, Mixed, Part, Rows
@@ -121,8 +121,13 @@ class MixedOfPersons(Mixed):
     def loud(self, beta: Tensor) -> Tensor:
         return torch.ones_like(beta)
 
-    def _about_beta(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+    def _first(self, kind: Kind, board: Board, rows: Rows) -> Tensor:
+        x = rows[0]
+        return x.T @ x if kind == "regression" else x[:0]
+
+    def _about_beta(self, kind: Kind, board: Board, rows: Rows, first: Tensor | Said) -> Tensor:
         """Information and score, or the score alone; before that, how long x is."""
+        assert isinstance(first, Tensor)
         x, y, counts = rows
         # How long somebody lived is an outcome: it must not decide how much the rest weighs.
         timed = kind == "survival"
@@ -134,7 +139,7 @@ class MixedOfPersons(Mixed):
         weight = (self._usual(board) / squared.clamp(min=1e-9)).clamp(max=1.0) / number
         beta = board["beta"].reshape(self.outputs, -1)
         if kind == "regression":
-            errors, known = (y - x @ beta[0]).unsqueeze(1), gram
+            errors, known = (y - x @ beta[0]).unsqueeze(1), first
         else:
             family, fitted = FAMILIES[kind], x @ beta.T
             errors = (family.coded(y, self.outputs) - family.mean(fitted)) * counts.unsqueeze(1)
@@ -176,7 +181,7 @@ class MixedOfPersons(Mixed):
     def _tells_variances(self, kind: Kind, stage: str) -> bool:
         return kind == "regression" and stage == "scores"
 
-    def _about_variances(self, kind: Kind, board: Board, rows: Rows, gram: Tensor) -> Tensor:
+    def _about_variances(self, board: Board, rows: Rows, first: Tensor | Said) -> Tensor:
         """The mean of its squared residuals over the present σ²."""
         x, y, counts = rows
         error = (y - x @ board["beta"]) / torch.sqrt(board["rest"])
