@@ -219,7 +219,7 @@ class TooLong(Rogue):
 
 class Garbage(Rogue):
     def instead(self, links, secret):
-        links._outgoing["server-1"].sock.sendall(b"\0" * 1000)
+        links._outgoing["server-1"].sock.write((b"\0" * 1000,), None)
 
 
 class OtherJob(Rogue):

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import selectors
 import socket
-import ssl
 import threading
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from tacit.secure.net.channel import Connection
 from tacit.secure.net.door import Door, Visit, listen
 from tacit.secure.net.links import PATIENCE, PartyError
 from tacit.secure.net.memory import Begun, keep_secret
+from tacit.secure.net.sealed import SealedSocket
 from tacit.secure.net.session import Session
 from tacit.secure.net.tls import MOST_GREETING, Identity, NotAdmitted
 from tacit.words import tame
@@ -142,8 +142,7 @@ class Daemon:
             plain.close()
             return
         sock = self._identity.begin(plain)
-        cut = functools.partial(socket.socket.shutdown, sock, socket.SHUT_RDWR)
-        visit = self._door.enter(sock, host, cut)
+        visit = self._door.enter(sock, host, sock.cut)
         try:
             threading.Thread(target=self._receive, args=(sock, host, visit), daemon=True).start()
         except RuntimeError:
@@ -151,7 +150,7 @@ class Daemon:
             self._door.leave(visit)
             raise
 
-    def _receive(self, sock: ssl.SSLSocket, host: str, visit: Visit) -> None:
+    def _receive(self, sock: SealedSocket, host: str, visit: Visit) -> None:
         """One connection, in its own thread; whatever happens stays here."""
         connection = None
         keep = False
