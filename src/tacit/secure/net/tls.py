@@ -21,7 +21,7 @@ from typing import Any
 
 from tacit.checks import host_and_port
 from tacit.errors import TacitError
-from tacit.secure.net.channel import Connection, reason_of
+from tacit.secure.net.channel import NO_JOB, Connection, reason_of
 from tacit.secure.net.links import PATIENCE, Links, PartyError
 from tacit.secure.net.sealed import SealedSocket
 from tacit.words import quoted
@@ -48,9 +48,20 @@ class Identity:
         self._incoming.num_tickets = 0
 
     def connect(
-        self, address: str, peer: str, hello: dict[str, Any], patience: float = PATIENCE
+        self,
+        address: str,
+        peer: str,
+        hello: dict[str, Any],
+        patience: float = PATIENCE,
+        kept: Connection | None = None,
     ) -> Connection:
-        """A connection to this party, which has to let us in."""
+        """A connection to this party, which has to let us in: the one `kept` if it still serves."""
+        if kept is not None:
+            kept.job = NO_JOB
+            with contextlib.suppress(PartyError):  # which a new one may do better
+                self._greet(kept, hello, patience)
+                return kept
+            kept.close()
         until = time.monotonic() + min(patience, TRYING)
         while (sock := self._reach(address, peer, patience)) is None:
             if time.monotonic() > until:
@@ -262,13 +273,10 @@ class TlsLinks(Links):
             sender.flush()
 
     def close(self) -> None:
-        """End all connections."""
-        connections = {*self._outgoing.values(), *self._incoming.values()}
+        """End the threads, and what they send on; whoever opened the connections closes them."""
         for to, sender in self._senders.items():
             self._outgoing[to].cut()
             sender.end()
-        for connection in connections:
-            connection.close()
 
     def _put(self, to: str, label: str, raw: memoryview) -> None:
         if to in self._senders:
