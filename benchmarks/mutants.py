@@ -58,6 +58,7 @@ SHARES = (
     "secure/test_curator.py",
     "secure/test_transcripts.py",
 )
+ON_SHARES = ("secure/test_engine.py", "secure/test_fedmtl.py", "secure/test_transcripts.py")
 TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/accounting.py": BOOKS,
     "privacy/asked.py": ("privacy/test_guarantee.py", "experiment/test_train.py", *BOOKS),
@@ -66,7 +67,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/channel.py": (*CHANNEL, "experiment/test_train.py"),
     "privacy/covariance.py": ("privacy/test_covariance.py", "papers/test_attack.py"),
     "privacy/gram.py": ("privacy/test_covariance.py", "experiment/test_between.py"),
-    "grid.py": ("secure/test_summing.py", *CHANNEL),
+    "privacy/grid.py": ("secure/test_summing.py", *CHANNEL),
     "privacy/guarantee.py": (
         "privacy/test_guarantee.py",
         "privacy/test_ledger.py",
@@ -78,9 +79,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "privacy/sampling.py": BOOKS,
     "privacy/schedule.py": ("privacy/test_schedule.py", "methods/test_mpmtl.py"),
     "privacy/selection.py": ("privacy/test_selection.py", "experiment/test_tune.py"),
-    "secure/curator.py": SHARES,
-    "secure/sharing.py": SHARES,
-    "secure/summing.py": SHARES,
+    "secure/jobs/curator.py": SHARES,
+    "secure/jobs/summing.py": SHARES,
+    "secure/protocol/additive.py": ON_SHARES,
+    "secure/protocol/replicated.py": ON_SHARES,
+    "secure/protocol/uploads.py": ON_SHARES,
+    "secure/ring/sharing.py": SHARES,
+    "secure/ring/stream.py": (*ON_SHARES, *SHARES),
     "data/split.py": ROWS,
     "local/batches.py": (*ROWS, "methods/test_methods.py"),
     "local/chunks.py": ROWS,
@@ -89,14 +94,15 @@ TARGETS: dict[str, tuple[str, ...]] = {
 EXPLAINED: dict[str, str] = {
     # Ties, which have probability zero
     "privacy/selection.py: if mean <= 1 + 1e-9::  <=  ->  < ": "a mean that is this very number",
-    "grid.py: quiet = TAILS * noise * 2**fraction < LOUDEST"
+    "privacy/grid.py: quiet = TAILS * noise * 2**fraction < LOUDEST"
     ":  <  ->  <= ": "noise that is at the limit to the last digit; the limit itself is far off",
-    "grid.py: if quiet and widest * 2**fraction < 2 ** (bits - 1):"
+    "privacy/grid.py: if quiet and widest * 2**fraction < 2 ** (bits - 1):"
     ":  <  ->  <= ": "a sum that is at the limit to the last digit, far out in the tails",
     "privacy/gram.py: quiet = (f for f in range(FINEST, 0, -1) if TAILS * noise * 4**f < LOUDEST)"
     ":  <  ->  <= ": "noise that is at the limit to the last digit; the limit itself is far off",
     # What is multiplied with zero, or has one length by construction, or is only said
-    "privacy/bounds.py: kept = torch.where(finite.unsqueeze(1), contributions, 0.0)"
+    "privacy/bounds.py: kept = contributions if every else "
+    "torch.where(finite.unsqueeze(1), contributions, 0.0)"
     ": 0.0 -> (0.0 + 1)": "the scale of such a contribution is zero",
     "data/split.py: kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]"
     ": True -> False": "there is one decision for each name",
@@ -118,13 +124,7 @@ EXPLAINED: dict[str, str] = {
     ": 1e9 -> (1000000000.0 + 1)": "where to give up, far beyond any use",
     "privacy/calibration.py: if high > 1e9:"
     ": 1e9 -> (1000000000.0 / 2)": "where to give up, far beyond any use",
-    "privacy/selection.py: log: Any = brentq(excess, 1e-12, 10 + 2 * math.log(mean))"
-    ": 2 -> (2 / 2)": "the root is at ln(mean · ln mean), still far inside the bracket",
-    "privacy/selection.py: log: Any = brentq(excess, 1e-12, 10 + 2 * math.log(mean))"
-    ": 2 -> (2 + 1)": "the root is inside a wider bracket too",
     # How much is computed at a time
-    "privacy/bounds.py: parts = (Bounded(*part) for part in zip(*sides, strict=True))"
-    ": True -> False": "all sides are of the same tasks and are split alike",
     "local/chunks.py: expected: float, of: int, limit: int, *, ragged: bool = False, "
     "overhead: int = 16"
     ": 16 -> (16 + 1)": "what a chunk is taken to cost: others are chosen, still whole vectors",

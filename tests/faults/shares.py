@@ -171,8 +171,8 @@ class Servers(Remote):
     def _stop(self, name: str) -> None:
         daemon = self._up.pop(name, None)
         if daemon is not None:
-            daemon._stopped.close()
-            daemon._stopper.close()
+            daemon._woken.close()
+            daemon._waker.close()
 
     def close(self) -> None:
         for name in list(self._up):

@@ -74,8 +74,8 @@ def server(certificates, tmp_path):
 
     yield start
     for daemon in started:
-        daemon._stopped.close()
-        daemon._stopper.close()
+        daemon._woken.close()
+        daemon._waker.close()
 
 
 def begin(daemon, job):

@@ -277,7 +277,7 @@ class Says:
 
 def followed(**heard):
     job = AddJob(servers=3, clients=("ann",))
-    made = _Round(job, Addresses(("a:1", "b:2", "c:3")), {}, 1.0)
+    made = _Round(job, Addresses(("a:1", "b:2", "c:3")), {}, 1.0, {})
     with pytest.raises(PartyError) as caught:
         made._follow("server-1", Says({"state": "working"}, heard))
     return caught.value

@@ -15,6 +15,7 @@ from tacit.errors import TacitError
 from tacit.secure.net.addresses import Addresses
 from tacit.secure.net.links import PartyError
 from tacit.secure.net.local import LocalServers
+from tacit.secure.net.tls import Identity
 from tests.secure.adding import PHASES, AddJob
 from tests.secure.proxy import Proxy, at, honest
 from tests.secure.running import (
@@ -219,7 +220,7 @@ class TooLong(Rogue):
 
 class Garbage(Rogue):
     def instead(self, links, secret):
-        links._outgoing["server-1"].sock.sendall(b"\0" * 1000)
+        links._outgoing["server-1"].sock.write((b"\0" * 1000,), None)
 
 
 class OtherJob(Rogue):
@@ -265,8 +266,7 @@ def test_a_client_that_cannot_take_part_says_why(servers):
 def test_a_client_that_never_connects(servers):
     job = make_job()
     remote = servers.remote
-    remote.run(make_job(), secrets_of(job))
-    remote._identities["bob"] = remote._identities["ann"]  # shows the wrong certificate
+    remote._identities["bob"] = Identity(servers.folder, "ann")  # shows the wrong certificate
     error = fail(remote, job)
     assert error.party in ("server-0", "server-1", "server-2", "ann", "bob")
     assert "connected already" in str(error) or "did not connect within" in str(error)

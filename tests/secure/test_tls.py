@@ -94,7 +94,7 @@ def test_a_frame_arrives_as_it_was_sent(connect):
 )
 def test_anything_but_the_expected_frame_is_the_senders_fault(connect, sent, sentence):
     near, far = connect("ann", "server-0")
-    near.sock.sendall(sent)
+    near.sock.write((sent,), None)
     near.cut()
     with pytest.raises(PartyError) as caught:
         far.read_into("x", memoryview(bytearray(4)), 2)
@@ -104,7 +104,7 @@ def test_anything_but_the_expected_frame_is_the_senders_fault(connect, sent, sen
 
 def test_a_huge_length_reserves_no_memory(connect):
     near, far = connect("ann", "server-0")
-    near.sock.sendall(raw_frame(length=1 << 40, payload=b""))
+    near.sock.write((raw_frame(length=1 << 40, payload=b""),), None)
     tracemalloc.start()
     with pytest.raises(PartyError, match=f"'x' of {1 << 40} bytes where 'x' of at most"):
         far.read_json("x", 2)
@@ -116,7 +116,7 @@ def test_a_huge_length_reserves_no_memory(connect):
 @pytest.mark.parametrize("text", [b"[1, 2]", b"{", b"\xff", b"[" * 100_000])
 def test_json_that_is_none_is_the_senders_fault(connect, text):
     near, far = connect("ann", "server-0")
-    near.sock.sendall(raw_frame(length=len(text), payload=text))
+    near.sock.write((raw_frame(length=len(text), payload=text),), None)
     with pytest.raises(PartyError, match="sent a 'x' that is not a JSON object"):
         far.read_json("x", 2)
 
@@ -137,10 +137,10 @@ def test_who_trickles_is_as_late_as_who_is_silent(connect, begun):
     over = threading.Event()
 
     def trickle():
-        near.sock.sendall(frame[:begun])
+        near.sock.write((frame[:begun],), None)
         for byte in frame[begun:]:
             with contextlib.suppress(OSError):
-                near.sock.sendall(bytes([byte]))
+                near.sock.write((bytes([byte]),), None)
             if over.wait(0.1):
                 return
 
@@ -156,13 +156,14 @@ def test_who_trickles_is_as_late_as_who_is_silent(connect, begun):
 
 def test_who_reads_a_little_at_a_time_is_late_as_well(connect):
     near, far = connect("ann", "server-0")
-    near.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
-    far.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)  # the kernel waits for none
+    # The kernel keeps little, so that the receiver is waited for.
+    near.sock.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+    far.sock.plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
     over = threading.Event()
 
     def read():
         while not over.wait(0.05):
-            near.sock.recv(1 << 14)
+            near.sock.plain.recv(1 << 14)
 
     thread = threading.Thread(target=read)
     thread.start()

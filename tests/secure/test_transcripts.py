@@ -18,6 +18,7 @@ from scipy import stats
 from tacit.methods import FedMTL
 from tacit.secure.jobs.job import InProcess
 from tacit.secure.net.links import Links
+from tacit.secure.protocol.additive import Additive
 from tacit.secure.ring.stream import Stream
 from tests.secure.rounds import Round
 
@@ -107,6 +108,39 @@ def test_a_protocol_without_masks_is_found(
 def _blank(out: np.ndarray) -> np.ndarray:
     out[...] = 0
     return out
+
+
+@TRUST
+def test_all_that_clients_are_sent_is_hidden_from_the_dealer(
+    trust: str, servers: int, colluding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client and the dealer (or server 2) together would learn more than its answer."""
+    hidden: set[bytes] = set()
+    views: list[list[tuple[str, str, bytes]]] = []
+    hide = Additive.hide
+
+    def spied(self: Additive, part: np.ndarray) -> None:
+        before = part.copy()
+        hide(self, part)
+        assert (part != before).mean() > 0.99
+        hidden.update(row.tobytes() for row in (part if part.ndim == 2 else part.swapaxes(0, 1)))
+
+    def listen(links: Mapping[str, Links]) -> None:
+        for name, one in links.items():
+            if name.startswith("client"):
+                one.view = []
+                views.append(one.view)
+
+    monkeypatch.setattr(Additive, "hide", spied)
+    some = Round.random(0, 3, [3, 3], columns=12)
+    InProcess(watch=listen).run(
+        some.job(METHOD, trust=trust, servers=servers), some.secrets(METHOD)
+    )
+    sent = [content for view in views for _, _, content in view]
+    answering = servers if trust == "dealer" else 2
+    assert len(sent) == 2 * answering * len(some.names)
+    assert set(sent) <= hidden
+    assert len(set(sent)) == len(sent)
 
 
 @TRUST

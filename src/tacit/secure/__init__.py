@@ -31,7 +31,7 @@
 | processes       |                                                                       |
 |-----------------|-----------------------------------------------------------------------|
 | `links`         | messages between parties, whatever carries them; inside one process    |
-| `tls`, `channel`| messages between processes                                             |
+| `tls`, `channel`| messages between processes; `sealed`: TLS, many records at a time      |
 | `certificates`  | who is who; `addresses`: who is where                                  |
 | `daemon`        | a server as a process; `session`: one job there; `jobs`: kinds of jobs |
 | `remote`        | the other side: coordinator and clients; `blame`: who failed first     |

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import ssl
 import struct
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tacit.secure.net.links import PartyError
+from tacit.secure.net.sealed import SealedSocket
 from tacit.words import LONGEST_NAME, shortened
 
 MAGIC = b"tct1"
@@ -29,8 +29,6 @@ NO_JOB = bytes(16)
 LONGEST_LABEL = 1000
 MOST_JSON = 1 << 22
 """Bytes of text, which is many times as large once it is read."""
-TOGETHER = 1 << 14
-"""Payloads up to this many bytes travel in the same record as their header."""
 SIGN_OF_LIFE = ""
 STEP = 1 << 18
 """Bytes that must get through within the patience."""
@@ -43,7 +41,7 @@ CLOSED, BROKEN_OFF = ENDINGS = "closed the connection", "broke off TLS"
 class Connection:
     """Frames to and from one party. Only one thread at a time may use it."""
 
-    def __init__(self, sock: ssl.SSLSocket, peer: str) -> None:
+    def __init__(self, sock: SealedSocket, peer: str) -> None:
         self.sock, self.peer = sock, peer
         self.job = NO_JOB
         self.signs_of_life = False
@@ -58,13 +56,9 @@ class Connection:
         head = HEADER.pack(MAGIC, self.job, self._sent, len(name), len(raw)) + name
         self._sent += 1
         try:
-            self.sock.settimeout(patience)  # for all that one call of `sendall` is given
-            if len(raw) <= TOGETHER:
-                self.sock.sendall(b"".join((head, raw)))
-                return
-            self.sock.sendall(head)
-            for begin in range(0, len(raw), STEP):
-                self.sock.sendall(raw[begin : begin + STEP])
+            self.sock.write((head, raw[:STEP]), _end_of(patience))
+            for begin in range(STEP, len(raw), STEP):
+                self.sock.write((raw[begin : begin + STEP],), _end_of(patience))
         except TimeoutError:
             raise PartyError(self.peer, f"did not take {label!r} within {patience:g} s") from None
         except (OSError, ValueError) as error:
@@ -117,9 +111,8 @@ class Connection:
 
     def cut(self) -> None:
         """End the connection; whoever waits on it, here or there, notices at once."""
-        # The shutdown of SSLSocket would go on without encryption.
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+            self.sock.cut()
 
     def close(self) -> None:
         self.sock.close()
@@ -151,21 +144,14 @@ class Connection:
         self._fill(memoryview(found), label, patience, end)
         return found.decode(errors="replace"), length
 
-    def _wait_until(self, end: float | None) -> None:
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0:
-            raise TimeoutError
-        self.sock.settimeout(left)
-
     def _fill(
         self, into: memoryview, label: str, patience: float | None, end: float | None = None
     ) -> None:
         """Read until this is full: within the patience, or until `end` where reading has begun."""
-        read, done, end = self.sock.recv_into, 0, end or _end_of(patience)
+        done, end = 0, end or _end_of(patience)
         try:
             while done < len(into):
-                self._wait_until(end)
-                count = read(into[done:])
+                count = self.sock.read_into(into[done:], end)
                 if not count:
                     raise EOFError
                 done += count

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import selectors
 import socket
-import ssl
 import threading
 import time
 from collections import Counter
@@ -28,16 +27,19 @@ from tacit.secure.jobs.job import COORDINATOR, DEALER, Job
 from tacit.secure.jobs.kinds import JOBS, job_from_json
 from tacit.secure.net.addresses import Addresses
 from tacit.secure.net.allowed import Allowed
-from tacit.secure.net.channel import Connection
+from tacit.secure.net.channel import CLOSED, NO_JOB, Connection
 from tacit.secure.net.door import Door, Visit, listen
 from tacit.secure.net.links import PATIENCE, PartyError
 from tacit.secure.net.memory import Begun, keep_secret
+from tacit.secure.net.sealed import SealedSocket
 from tacit.secure.net.session import Session
 from tacit.secure.net.tls import MOST_GREETING, Identity, NotAdmitted
 from tacit.words import tame
 
 CLEARING = 1.0
 """Seconds that a new job waits for the end of one that its coordinator has given up."""
+STOP, STAYS = b".", b"+"
+"""What other threads say to the one that waits."""
 BEAT = 0.5
 """Seconds between two signs of life, well below anybody's patience."""
 LINES = 30
@@ -94,35 +96,59 @@ class Daemon:
         self._ended: Counter[str] = Counter({"done": 0, "failed": 0, "refused": 0})
         self._counting = threading.Lock()
         self._session: Session | None = None
+        self._between: dict[Connection, bool] = {}
+        """Of clients whose job is done, and whether it is waited for what they say next."""
         self._changed = threading.Condition()
-        self._stopped, self._stopper = socket.socketpair()
+        self._woken, self._waker = socket.socketpair()
 
     def run(self) -> None:
         """Serve until `stop`."""
         with (
-            self._stopped,
-            self._stopper,
+            self._woken,
+            self._waker,
             self._listener() as listener,
             selectors.DefaultSelector() as selector,
         ):
             selector.register(listener, selectors.EVENT_READ)
-            selector.register(self._stopped, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
             self._log(f"{self.name} listens on {self._address}")
             self._count()
-            while all(key.fileobj is listener for key, _ in selector.select()):
-                try:
-                    self._accept(listener)
-                except (OSError, RuntimeError) as error:  # no more files or threads, or it left
-                    self._seldom(f"could not accept a connection ({error})")
-                    time.sleep(0.01)
+            while STOP not in self._wait(listener, selector):
+                pass
         with self._changed:
+            for connection in self._between:
+                connection.close()
             if self._session is not None:
                 self._session.cut()
 
+    def _wait(self, listener: socket.socket, selector: selectors.BaseSelector) -> bytes:
+        """Until somebody connects or speaks; returns what other threads say."""
+        said = b""
+        for key, _ in selector.select():
+            try:
+                if key.fileobj is self._woken:
+                    said = self._woken.recv(1 << 12)
+                elif key.fileobj is listener:
+                    self._accept(listener)
+                else:
+                    selector.unregister(key.fileobj)
+                    self._resume(key.data)
+            except (OSError, RuntimeError) as error:  # no more files or threads, or it left
+                self._seldom(f"could not accept a connection ({error})")
+                time.sleep(0.01)
+        with self._changed:
+            for connection in [one for one, awaited in self._between.items() if not awaited]:
+                selector.register(connection.sock, selectors.EVENT_READ, connection)
+                self._between[connection] = True
+        return said
+
     def stop(self) -> None:
         """End `run`; may be called by a signal handler."""
+        self._wake(STOP)
+
+    def _wake(self, why: bytes) -> None:
         with contextlib.suppress(OSError):  # it has ended already
-            self._stopper.send(b".")
+            self._waker.send(why)
 
     def _listener(self) -> socket.socket:
         host, port = host_and_port(self._address)
@@ -142,8 +168,7 @@ class Daemon:
             plain.close()
             return
         sock = self._identity.begin(plain)
-        cut = functools.partial(socket.socket.shutdown, sock, socket.SHUT_RDWR)
-        visit = self._door.enter(sock, host, cut)
+        visit = self._door.enter(sock, host, sock.cut)
         try:
             threading.Thread(target=self._receive, args=(sock, host, visit), daemon=True).start()
         except RuntimeError:
@@ -151,15 +176,25 @@ class Daemon:
             self._door.leave(visit)
             raise
 
-    def _receive(self, sock: ssl.SSLSocket, host: str, visit: Visit) -> None:
-        """One connection, in its own thread; whatever happens stays here."""
-        connection = None
-        keep = False
+    def _receive(self, sock: SealedSocket, host: str, visit: Visit) -> None:
+        """A new connection, in its own thread; whatever happens stays here."""
         leave = functools.partial(self._door.leave, visit)
         try:
             connection = self._identity.accept(sock, self.patience)
-            connection.on_close = leave
-            if not self._door.know(sock, connection.peer):
+        except Exception as error:
+            known = isinstance(error, NotAdmitted)
+            what = f"{error}" if known else f"{type(error).__name__}: {error}"
+            self._seldom(f"{'refused' if known else 'ended the connection with'} {host}: {what}")
+            leave()
+            return
+        connection.on_close = leave
+        self._hear(connection, host)
+
+    def _hear(self, connection: Connection, host: str, *, again: bool = False) -> None:
+        """What a party wants: a new one, or a client that stayed and speaks `again`."""
+        keep = False
+        try:
+            if not again and not self._door.know(connection.sock, connection.peer):
                 raise NotAdmitted(f"{connection.peer} has too many connections, or was too slow")
             hello = connection.read_json("hello", self.patience, MOST_GREETING)
             if hello.get("role") == "job":
@@ -169,18 +204,34 @@ class Daemon:
                 keep = True
         except NotAdmitted as refused:
             self._seldom(f"refused {host}: {refused}")
-            if connection is not None:
-                with contextlib.suppress(PartyError):
-                    connection.write_json("welcome", {"refused": str(refused)}, self.patience)
+            with contextlib.suppress(PartyError):
+                connection.write_json("welcome", {"refused": str(refused)}, self.patience)
         except PartyError as error:
-            self._seldom(f"ended the connection with {host}: {error.party} {error.what}")
+            if not (again and error.what.startswith(CLOSED)):  # it may leave between jobs
+                self._seldom(f"ended the connection with {host}: {error.party} {error.what}")
         except Exception as error:
             self._seldom(f"ended the connection with {host}: {type(error).__name__}: {error}")
         finally:
-            if connection is None:
-                leave()
-            elif not keep:
+            if not keep:
                 connection.close()
+
+    def _stay(self, connections: list[Connection]) -> None:
+        """Clients stay connected from job to job; what they say next is waited for in `run`."""
+        with self._changed:
+            for connection in connections:
+                connection.job = NO_JOB
+                self._between[connection] = False
+        self._wake(STAYS)
+
+    def _resume(self, connection: Connection) -> None:
+        with self._changed:
+            del self._between[connection]
+        hear = functools.partial(self._hear, connection, connection.peer, again=True)
+        try:
+            threading.Thread(target=hear, daemon=True).start()
+        except RuntimeError:
+            connection.close()
+            raise
 
     def _admit(self, connection: Connection, hello: dict[str, Any]) -> None:
         with self._changed:
@@ -217,6 +268,7 @@ class Daemon:
             with self._changed:
                 self._session = None
                 self._changed.notify_all()
+        self._stay(session.spared)
         # Only now: the coordinator may send its next job at once.
         connection.write_json("state", end, self.patience)
         self._count(end["state"])
@@ -254,6 +306,9 @@ class Daemon:
                 raise TacitError(f"{self.name} is busy with another {self._session}: try later")
             self._begin(job)
             self._session = session
+            for connection in self._between:  # so that nobody's rest takes the place of others
+                if connection.peer not in job.clients:
+                    connection.cut()
         return session
 
     def _begin(self, job: Job) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,11 @@ class Remote:
     certificates: Path
     patience: float = PATIENCE
     _identities: dict[str, Identity] = field(default_factory=dict, repr=False)
+    _kept: dict[tuple[str, str], Connection] = field(default_factory=dict, init=False, repr=False)
+    """Of a client to a server, from a job that was done: the next one needs no handshakes."""
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, _close, self._kept)
 
     @classmethod
     def of(cls, curator: Secure) -> Remote:
@@ -69,7 +75,7 @@ class Remote:
         for name in (COORDINATOR, *here):
             if name not in self._identities:
                 self._identities[name] = Identity(Path(self.certificates), name)
-        with _Round(job, addresses, self._identities, self.patience) as current:
+        with _Round(job, addresses, self._identities, self.patience, self._kept) as current:
             return current.run(here, secret_of, elsewhere)
 
 
@@ -91,6 +97,11 @@ def _link(
         for connection in connections.values():
             connection.cut()  # servers that wait for this party notice at once
         raise
+
+
+def _close(kept: Mapping[tuple[str, str], Connection]) -> None:
+    for connection in kept.values():
+        connection.close()
 
 
 def take_part(
@@ -132,11 +143,17 @@ class _Round:
     """One job, with all connections and threads that it needs here."""
 
     def __init__(
-        self, job: Job, addresses: Addresses, identities: Mapping[str, Identity], patience: float
+        self,
+        job: Job,
+        addresses: Addresses,
+        identities: Mapping[str, Identity],
+        patience: float,
+        kept: dict[tuple[str, str], Connection],
     ) -> None:
         self.job, self.patience = job, patience
-        self._addresses, self._identities = addresses, identities
+        self._addresses, self._identities, self._kept = addresses, identities, kept
         self._connections: list[Connection] = []
+        self._of_clients: dict[tuple[str, str], Connection] = {}
         self._threads: list[threading.Thread] = []
         self._running: set[str] = set()
         """Servers that have not reported an end, and `clients`' and coordinator's own threads."""
@@ -151,14 +168,17 @@ class _Round:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Nothing of a round stays behind, however it ended."""
+        """Nothing of a round stays behind, but connections of clients if it is done."""
         with self._changed:
             self._ended = True
-            for connection in self._connections:
+            if exception == (None, None, None):
+                self._kept.update(self._of_clients)
+            ending = set(self._connections) - set(self._kept.values())
+            for connection in ending:
                 connection.cut()
         for thread in self._threads:
             thread.join()
-        for connection in self._connections:
+        for connection in ending:
             connection.close()
 
     def run(
@@ -263,9 +283,13 @@ class _Round:
     def _connect(self, name: str, server: str, role: str) -> Connection:
         hello = {"role": role, "job": self.job.digest}
         address = self._addresses.of(server)
-        connection = self._identities[name].connect(address, server, hello, self.patience)
+        of_client = name != COORDINATOR
+        kept = self._kept.pop((name, server), None) if of_client else None
+        connection = self._identities[name].connect(address, server, hello, self.patience, kept)
         with self._changed:
             self._connections.append(connection)
+            if of_client:
+                self._of_clients[name, server] = connection
             if self._ended:
                 connection.cut()
         return connection

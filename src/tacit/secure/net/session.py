@@ -29,6 +29,8 @@ class Session:
         """Servers and dealer: what is sent to them has a connection of its own."""
         self._incoming: dict[str, Connection] = {}
         self._outgoing: dict[str, Connection] = {}
+        self.spared: list[Connection] = []
+        """Clients' connections, once the job is done: the next one may come on them."""
         self._begun = self._ended = False
         self._changed = threading.Condition()
 
@@ -89,6 +91,11 @@ class Session:
         for connection in (*self._incoming.values(), *self._outgoing.values()):
             connection.close()
 
+    def _spare_clients(self) -> None:
+        with self._changed:
+            if not self._ended:
+                self.spared = [self._incoming.pop(name) for name in self.job.clients]
+
     def _work(self) -> TlsLinks:
         self._connect()
         self._wait_for_all()
@@ -102,6 +109,7 @@ class Session:
             links.flush()
         finally:
             links.close()
+        self._spare_clients()
         return links
 
     def _connect(self) -> None:

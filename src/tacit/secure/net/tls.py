@@ -21,8 +21,9 @@ from typing import Any
 
 from tacit.checks import host_and_port
 from tacit.errors import TacitError
-from tacit.secure.net.channel import Connection, reason_of
+from tacit.secure.net.channel import NO_JOB, Connection, reason_of
 from tacit.secure.net.links import PATIENCE, Links, PartyError
+from tacit.secure.net.sealed import SealedSocket
 from tacit.words import quoted
 
 QUEUED = 64 << 20
@@ -47,9 +48,20 @@ class Identity:
         self._incoming.num_tickets = 0
 
     def connect(
-        self, address: str, peer: str, hello: dict[str, Any], patience: float = PATIENCE
+        self,
+        address: str,
+        peer: str,
+        hello: dict[str, Any],
+        patience: float = PATIENCE,
+        kept: Connection | None = None,
     ) -> Connection:
-        """A connection to this party, which has to let us in."""
+        """A connection to this party, which has to let us in: the one `kept` if it still serves."""
+        if kept is not None:
+            kept.job = NO_JOB
+            with contextlib.suppress(PartyError):  # which a new one may do better
+                self._greet(kept, hello, patience)
+                return kept
+            kept.close()
         until = time.monotonic() + min(patience, TRYING)
         while (sock := self._reach(address, peer, patience)) is None:
             if time.monotonic() > until:
@@ -66,7 +78,7 @@ class Identity:
             raise
         return connection
 
-    def _reach(self, address: str, peer: str, patience: float) -> ssl.SSLSocket | None:
+    def _reach(self, address: str, peer: str, patience: float) -> SealedSocket | None:
         """TLS with whoever is there; None if it hung up, as it does now and then in a crowd."""
         try:
             plain = socket.create_connection(host_and_port(address), timeout=patience)
@@ -75,7 +87,7 @@ class Identity:
             raise PartyError(peer, f"cannot be reached at {address} ({reason.lower()})") from None
         try:
             sock = _prepare(self._outgoing, plain)
-            _shake_hands(sock)
+            _shake_hands(sock, patience)
         except NotAdmitted as refused:
             raise PartyError(peer, f"cannot be trusted at {address}: {refused}") from None
         except ConnectionError:
@@ -95,15 +107,14 @@ class Identity:
         if "refused" in answer:
             raise PartyError(connection.peer, f"refused {self.name}: {quoted(answer['refused'])}")
 
-    def begin(self, plain: socket.socket) -> ssl.SSLSocket:
+    def begin(self, plain: socket.socket) -> SealedSocket:
         """What `accept` takes: TLS will be spoken here; nothing is sent or waited for yet."""
         return _prepare(self._incoming, plain)
 
-    def accept(self, sock: ssl.SSLSocket, patience: float) -> Connection:
+    def accept(self, sock: SealedSocket, patience: float) -> Connection:
         """The other side of `connect`, up to the greeting; raises `NotAdmitted`."""
-        sock.settimeout(patience)  # Python's limit for the whole handshake
         try:
-            _shake_hands(sock)
+            _shake_hands(sock, patience)
         except TimeoutError:
             raise NotAdmitted(f"it did not begin TLS within {patience:g} s") from None
         except OSError:
@@ -130,21 +141,20 @@ def _context(protocol: int, folder: Path, name: str) -> ssl.SSLContext:
     return context
 
 
-def _prepare(context: ssl.SSLContext, plain: socket.socket) -> ssl.SSLSocket:
+def _prepare(context: ssl.SSLContext, plain: socket.socket) -> SealedSocket:
     """TLS on top of this connection, before the handshake; closed if that fails."""
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = context.protocol == ssl.PROTOCOL_TLS_SERVER
-        return context.wrap_socket(plain, server_side=server, do_handshake_on_connect=False)
+        return SealedSocket(context, plain)
     except BaseException:
         plain.close()
         raise
 
 
-def _shake_hands(sock: ssl.SSLSocket) -> None:
-    """The handshake; the connection is closed if it fails."""
+def _shake_hands(sock: SealedSocket, patience: float) -> None:
+    """The whole handshake within the patience; the connection is closed if it fails."""
     try:
-        sock.do_handshake()
+        sock.shake_hands(time.monotonic() + patience)
     except ssl.SSLCertVerificationError as error:
         sock.close()
         reason = error.verify_message
@@ -165,9 +175,9 @@ def _shake_hands(sock: ssl.SSLSocket) -> None:
         raise
 
 
-def certified_name(sock: ssl.SSLSocket) -> str:
+def certified_name(sock: SealedSocket) -> str:
     """The party that the other side's certificate, which is already verified, stands for."""
-    entries: Any = (sock.getpeercert() or {}).get("subjectAltName", ())
+    entries: Any = sock.certificate.get("subjectAltName", ())
     return next((value for kind, value in entries if kind == "DNS"), "")
 
 
@@ -263,13 +273,10 @@ class TlsLinks(Links):
             sender.flush()
 
     def close(self) -> None:
-        """End all connections."""
-        connections = {*self._outgoing.values(), *self._incoming.values()}
+        """End the threads, and what they send on; whoever opened the connections closes them."""
         for to, sender in self._senders.items():
             self._outgoing[to].cut()
             sender.end()
-        for connection in connections:
-            connection.close()
 
     def _put(self, to: str, label: str, raw: memoryview) -> None:
         if to in self._senders:
