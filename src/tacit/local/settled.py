@@ -14,6 +14,7 @@ from torch import Tensor
 from tacit.data.federation import Kind
 from tacit.local.bayes import average, bell, solve_each
 from tacit.local.beliefs import beliefs
+from tacit.local.wide import Priors
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
@@ -47,22 +48,23 @@ def settled(
     spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
     slopes, chances = zip(*OWN_SLOPES, strict=True)
     beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
+    beside = beside + math.log1p(-by_itself)
     alone = torch.full((len(ALONE),), by_itself / len(ALONE), dtype=beta.dtype).log()
-    likely = torch.cat([beside.flatten() + math.log1p(-by_itself), alone]).to(beta)
     if kind == "regression":
         found = beliefs(rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE)
+        likely = torch.cat([beside.flatten(), alone]).to(beta)
         return found.average(torch.softmax(found.evidence + likely, dim=0))
-    eye = torch.diag(spread)
-    # [d, d + r]: own effects beside small slopes of everything
-    roots = [
-        torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-        for factor in FACTORS
-        for slope in slopes
-    ]
-    by_self = torch.stack([math.sqrt(strength) * eye for strength in ALONE])
-    found = [solve_each(kind, rows, beta, torch.stack(roots))]
-    found.append(solve_each(kind, rows, torch.zeros_like(beta), by_self))
-    weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
+    likely = torch.cat([beside.T.flatten(), alone]).to(beta)
+    many, each = beside.numel(), torch.zeros_like(likely)
+    priors = Priors(
+        torch.cat([beta.expand(many, -1), torch.zeros_like(beta).expand(len(ALONE), -1)]),
+        own,
+        spread,
+        torch.cat([torch.tensor(FACTORS * len(slopes)).to(beta), each[many:]]),
+        torch.tensor(slopes + ALONE).to(beta),
+        [len(FACTORS)] * len(slopes) + [1] * len(ALONE),
+    )
+    weights, evidence = solve_each(kind, rows, priors)
     return average(weights, evidence + likely)
 
 
