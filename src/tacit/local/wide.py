@@ -12,6 +12,7 @@ the Laplacian of a graph of the classes to its degrees), and they cost a part ou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -82,12 +83,13 @@ class _Rows:
     def slope(self, u: Tensor, scores: Tensor) -> Tensor:
         return self.inside(self.family.mean(scores) - self.y) + u
 
-    def moved(self, scores: Tensor, along: Tensor) -> Tensor:
-        """How the means move when scores do: their weight times `along`."""
+    def moves(self, scores: Tensor) -> Callable[[Tensor], Tensor]:
+        """How the means move when scores do, from there: a weight times what is added to them."""
         if scores.shape[-1] == 1:
-            return self.family.weight(scores)[..., 0] * along
+            weight = self.family.weight(scores)[..., 0]
+            return lambda along: weight * along
         mean = self.family.mean(scores)
-        return mean * (along - (mean * along).sum(-1, keepdim=True))
+        return lambda along: mean * (along - (mean * along).sum(-1, keepdim=True))
 
     def objective(self, u: Tensor, scores: Tensor) -> Tensor:
         """[.., c]: minus the logarithm of likelihood times prior."""
@@ -198,18 +200,18 @@ def _begun(rows: _Rows, priors: Priors) -> tuple[Tensor, Tensor, _Metric]:
         metric = _Metric.at(alone, scores[0], single)
         u, scores = alone.after(u, scores, _step(alone, u, scores, metric))
     metric = _Metric.at(rows, scores[0], priors)
-    ahead = rows.moved(scores, scores - rows.offset) + rows.y - rows.family.mean(scores)
+    ahead = rows.moves(scores)(scores - rows.offset) + rows.y - rows.family.mean(scores)
     begin = metric(rows.inside(ahead))
     return *rows.after(torch.zeros_like(begin), rows.offset, -begin), metric
 
 
 def _step(rows: _Rows, u: Tensor, scores: Tensor, metric: _Metric) -> Tensor:
     """A Newton step by conjugate gradients."""
-    left = rows.slope(u, scores)
+    left, moved = rows.slope(u, scores), rows.moves(scores)
     step, towards = torch.zeros_like(left), metric(left)
     ahead, much = towards, _inner(left, towards)
     for _ in range(GRADIENTS):
-        bent = rows.inside(rows.moved(scores, rows.along(ahead))) + ahead
+        bent = rows.inside(moved(rows.along(ahead))) + ahead
         along = _inner(ahead, bent)
         length = torch.where(along > 0, much / along, 0.0)
         step, left = step + length * ahead, left - length * bent
