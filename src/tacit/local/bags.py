@@ -13,6 +13,7 @@ the other, so none can tell who else is there. Equal to the plain steps but for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -47,10 +48,17 @@ def applies(words: int | None, kind: str, batches: Batches, lr: Any, pull: Any) 
 
 
 def bag_steps(
-    w: Tensor, towards: Tensor, batches: Batches, lr: float, pull: float, how: tuple[int, str]
+    w: Tensor,
+    towards: Tensor,
+    batches: Batches,
+    lr: float,
+    pull: float,
+    steepest: float | None,
+    how: tuple[int, str],
 ) -> Tensor:
-    """The parameters after one step for each batch."""
-    return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), *how)
+    """The parameters after one step for each batch; no slope is longer than the steepest."""
+    bound = math.inf if steepest is None else steepest
+    return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), bound, *how)
 
 
 def _binary(output: Tensor, y: Tensor) -> Tensor:
@@ -80,7 +88,7 @@ def _steps_of_one(
     after: Tensor, w: Tensor, m: Tensor, batches: Batches, lr: float, pull: float, how: Any
 ) -> None:
     """`after` is written; words that occur are columns of `shares`, so a step is two products."""
-    words, kind = how
+    steepest, words, kind = how
     (x, y, weight), outputs = batches, len(w) // (words + 1)
     table, middle = (side[: outputs * words].view(outputs, words) for side in (w, m))
     ids = x.long()
@@ -92,10 +100,14 @@ def _steps_of_one(
     v = table.index_select(1, met).T - centre
     offset, origin = w[outputs * words :] - m[outputs * words :], m[outputs * words :]
     keeps, scale = 1 - lr * pull, 1.0
+    alike = shares @ shares.mT + 1  # what two rows have in common, the offset among it
     there = (shares.flatten(0, 1) @ centre).unflatten(0, x.shape[:2]) + origin
     for s in range(len(x)):
         found = torch.addmm(there[s], shares[s], v, alpha=scale) + offset
         slope = SLOPES[kind](found, y[s]) * weight[s].unsqueeze(1)
+        if steepest < math.inf:
+            length = (slope @ slope.T * alike[s]).sum().clamp(min=0).sqrt()
+            slope = slope * (steepest / length.clamp(min=steepest))
         scale *= keeps
         v.addmm_(shares[s].T, slope, alpha=-lr / scale)
         offset = keeps * offset - lr * slope.sum(dim=0)
@@ -135,8 +147,8 @@ def _mapped(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
 
 torch.library.define(
     "tacit::bag_steps",
-    "(Tensor w, Tensor towards, Tensor x, Tensor y, Tensor weight, float lr, float pull, int words,"
-    " str kind) -> Tensor",
+    "(Tensor w, Tensor towards, Tensor x, Tensor y, Tensor weight, float lr, float pull, "
+    "float steepest, int words, str kind) -> Tensor",
 )
 torch.library.impl("tacit::bag_steps", "CPU", _steps)
 torch.library.register_vmap("tacit::bag_steps", _mapped)

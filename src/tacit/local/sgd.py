@@ -21,10 +21,11 @@ def sgd(
     towards: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
-    if model.steepest is None and applies(model.words, model.kind, batches, lr, pull):
+    if applies(model.words, model.kind, batches, lr, pull):
         assert isinstance(lr, float) and isinstance(pull, (int, float)) and model.words is not None
         how = (model.words, model.kind)
-        return bag_steps(w, w if towards is None else towards, batches, lr, pull, how), buffers
+        middle, steepest = w if towards is None else towards, model.steepest
+        return bag_steps(w, middle, batches, lr, pull, steepest, how), buffers
     for x, y, weight in batches.steps():
         slope, buffers = model.gradient(w, buffers, x, y, weight)
         if towards is not None and (isinstance(pull, Tensor) or pull):
