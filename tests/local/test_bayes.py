@@ -183,14 +183,14 @@ def some_priors(d: int, outputs: int = 1, seed: int = 1) -> Priors:
         return torch.randn(*shape, generator=drawn).double()
 
     factors = torch.tensor([0.1, 1, 10, 0.1, 1, 10, 0, 1]).double()
-    slopes, sizes = torch.tensor([0, 0.3, 2.0, 20.0]).double(), [3, 3, 1, 1]
+    slopes, sizes = torch.tensor([0.3, 2.0, 20.0]).double(), [3, 1, 1]
     means = normal(8, outputs * d) / d
-    return Priors(means, normal(d, 2), normal(d).abs() / d**0.5, factors, slopes, sizes)
+    return Priors(means, normal(d, 2), normal(d).abs() / d**0.5, factors, slopes, sizes, bare=3)
 
 
 def test_roots_of_priors_have_their_covariances():
-    priors = some_priors(5)
-    each = torch.tensor([0, 0, 0, 0.3, 0.3, 0.3, 2, 20]).double()
+    priors = some_priors(5).sloping()
+    each = torch.tensor([0.3, 0.3, 0.3, 2, 20]).double()
     for root, factor, slope in zip(priors.roots(), priors.factors, each, strict=True):
         own, diagonal = priors.effects, priors.spread.diag()
         covariance = factor * own @ own.T + slope * diagonal @ diagonal
@@ -250,9 +250,9 @@ def test_every_candidate_is_solved_as_if_rows_were_its_own(kind, n, d):
     y = (x[:, 0] > 0.5).double() + y if kind == "multiclass" else y
     priors = some_priors(d, 3 if kind == "multiclass" else 1)
     found, evidence = solve_each(kind, (x, y, counts), priors)
-    for mean, root, weights, likely in zip(
-        priors.means, priors.roots(), found, evidence, strict=True
-    ):
+    bare = torch.zeros(3, d, d - 2).double(), priors.effects * priors.factors[:3, None, None].sqrt()
+    roots = torch.cat([torch.cat(bare[::-1], dim=2), priors.sloping().roots()])
+    for mean, root, weights, likely in zip(priors.means, roots, found, evidence, strict=True):
         # A strength that makes the ratio one: then both ask for the same.
         z = x @ root
         one = ((z * z).sum() / n).log10().reshape(1)

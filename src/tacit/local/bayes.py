@@ -134,20 +134,24 @@ def solve_each(
 ) -> tuple[Tensor, Tensor]:
     """The same under each of these priors [c, ..] and [c], for all that has no σ²."""
     x, _, counts = rows
-    x = x * (counts > 0).unsqueeze(1)
+    x, family, found = x * (counts > 0).unsqueeze(1), FAMILIES[kind], []
     scores, y = _coded(kind, rows, priors.means)
-    outputs = scores.shape[-1]
-    if not _is_narrow(x, outputs):
-        weights, evidence = by_gradients(FAMILIES[kind], x, y, counts, scores, priors)
-        return priors.means + weights.flatten(1), evidence
-    roots, found = priors.roots(), []
-    at_once = max(1, AT_ONCE // (outputs**2 * x.numel()))
-    for some, offset in zip(roots.split(at_once), scores.split(at_once), strict=True):
-        ratio = torch.ones(len(some)).to(x)
-        u, evidence = by_newton(FAMILIES[kind], x, some, offset, y, counts, ratio)
-        found.append(((u @ some.mT).flatten(1), evidence))
+    bare, outputs, others = priors.bare, scores.shape[-1], priors.sloping()
+    if bare:  # models of a few own effects
+        z, factors = x @ priors.effects, priors.factors[:bare]
+        u, evidence = by_newton(family, z, None, scores[:bare], y, counts, factors)
+        found.append((u @ priors.effects.T, evidence))
+    scores = scores[bare:]
+    if _is_narrow(x, outputs):
+        at_once = max(1, AT_ONCE // (outputs**2 * x.numel()))
+        for some, offset in zip(others.roots().split(at_once), scores.split(at_once), strict=True):
+            ratio = torch.ones(len(some)).to(x)
+            u, evidence = by_newton(family, x, some, offset, y, counts, ratio)
+            found.append((u @ some.mT, evidence))
+    else:
+        found.append(by_gradients(family, x, y, counts, scores, others))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
-    return priors.means + weights, evidence
+    return priors.means + weights.flatten(1), evidence
 
 
 def _is_narrow(x: Tensor, outputs: int) -> bool:

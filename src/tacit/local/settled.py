@@ -19,7 +19,8 @@ from tacit.local.wide import Priors
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
 OWN_SLOPES = ((0.0, 0.4), (0.1, 0.25), (1.0, 0.2), (10.0, 0.15))
-"""What own slopes in all columns may explain, over σ², and the chance that it is so much."""
+"""What own slopes in all columns may explain, over σ², nothing at first, and the chance that it is
+so much."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
 MOST, MOST_ARE_WITHIN = 0.8, 1.2816
@@ -61,8 +62,9 @@ def settled(
         own,
         spread,
         torch.cat([torch.tensor(FACTORS * len(slopes)).to(beta), each[many:]]),
-        torch.tensor(slopes + ALONE).to(beta),
-        [len(FACTORS)] * len(slopes) + [1] * len(ALONE),
+        torch.tensor(slopes[1:] + ALONE).to(beta),
+        [len(FACTORS)] * (len(slopes) - 1) + [1] * len(ALONE),
+        bare=len(FACTORS),
     )
     weights, evidence = solve_each(kind, rows, priors)
     return average(weights, evidence + likely)

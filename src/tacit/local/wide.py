@@ -22,14 +22,16 @@ from torch import Tensor
 from tacit.families import Family
 from tacit.local.newton import curvature_of, logdet_of, step_lengths
 
-MIDDLE_STEPS, STEPS, GRADIENTS = 5, 8, 5
-"""Newton's steps of the middle prior, and of all around what it leads to; gradients in a step."""
+MIDDLE_STEPS, STEPS, GRADIENTS = 3, 8, 5
+"""Newton's steps of the middle prior in each of its two metrics, and of all around what it leads
+to; gradients in a step."""
 TOGETHER = 300
 """Up to so many coefficients of several classes evidence knows the whole curvature."""
 
 
 class Priors(NamedTuple):
-    """Of one task's weights; those with the same s follow each other."""
+    """Of one task's weights; those with the same s follow each other, and before them those that
+    are `bare`: without slopes."""
 
     means: Tensor
     """[c, outputs · d] of each prior."""
@@ -42,6 +44,12 @@ class Priors(NamedTuple):
     slopes: Tensor
     """s [k], of which each belongs to `sizes` priors."""
     sizes: list[int]
+    bare: int = 0
+
+    def sloping(self) -> Priors:
+        """The others."""
+        bare = self.bare
+        return self._replace(means=self.means[bare:], factors=self.factors[bare:], bare=0)
 
     @property
     def slope(self) -> Tensor:
@@ -196,9 +204,10 @@ def _begun(rows: _Rows, priors: Priors) -> tuple[Tensor, Tensor, _Metric]:
         [1],
     )
     u, scores = torch.zeros_like(alone.inside(alone.offset)), alone.offset
-    for _ in range(MIDDLE_STEPS):
+    for _ in range(2):
         metric = _Metric.at(alone, scores[0], single)
-        u, scores = alone.after(u, scores, _step(alone, u, scores, metric))
+        for _ in range(MIDDLE_STEPS):
+            u, scores = alone.after(u, scores, _step(alone, u, scores, metric))
     metric = _Metric.at(rows, scores[0], priors)
     ahead = rows.moves(scores)(scores - rows.offset) + rows.y - rows.family.mean(scores)
     begin = metric(rows.inside(ahead))
