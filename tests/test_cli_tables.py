@@ -136,6 +136,9 @@ def test_columns_that_only_name_rows_are_pointed_at(tmp_path):
     assert json.loads(succeed(words))["different in every row"] == ["number"]
     assert "--drop number" in succeed(words[:-1])  # x differs in every row, but measures
     assert "different in every row" not in json.loads(succeed([*words, "--drop", "number"]))
+    out = ["--out", str(tmp_path / "run"), "--rounds", "3", "--no-baselines"]
+    asked = ["train", *words[1:-1], *out, "--personalise", "none", "--epsilon", "1", "--seed", "0"]
+    assert "different in every row: number: taken for" in succeed(asked)
 
 
 def test_rows_without_a_target_are_counted_and_left_out(table, tmp_path):  # noqa: F811

@@ -357,7 +357,7 @@ def test_a_fit_that_fails_books_nothing_and_leaves_nothing(tmp_path, monkeypatch
         ({"model": "cnn"}, "model='cnn': choose one of linear, mlp"),
         (
             {"method": "prior", "model": "mlp"},
-            "prior (SharedPrior) is for linear models of a target of kind",
+            "prior is for linear models of a target of kind",
         ),
         ({"fit_intercept": "no"}, "fit_intercept='no'"),
         ({"fit_intercept": False, "model": "mlp"}, "only: leave it out"),

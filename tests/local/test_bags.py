@@ -33,11 +33,13 @@ def drawn(kind, outputs, seed=0):
     return Batches(x, y, weight), torch.randn(TASKS, outputs * (WORDS + 1), generator=rng)
 
 
+@pytest.mark.parametrize("steepest", [None, 0.4])
 @pytest.mark.parametrize("shared", [False, True], ids=["own start", "one start for all"])
 @pytest.mark.parametrize("pull", [0.0, 0.7])
 @pytest.mark.parametrize(("kind", "outputs"), [("multilabel", 5), ("multiclass", 4), ("binary", 1)])
-def test_they_end_where_plain_steps_end(kind, outputs, pull, shared, monkeypatch):
+def test_they_end_where_plain_steps_end(kind, outputs, pull, shared, steepest, monkeypatch):
     model = FlatModel(nn.Sequential(BagOfWords(WORDS), zeros(WORDS, outputs)), kind)
+    model = model.bounded(steepest)
     batches, w = drawn(kind, outputs)
     towards, start = w.mean(dim=0), w[0]
 

@@ -12,16 +12,10 @@ from torch.func import vmap
 from tacit.families import FAMILIES
 from tacit.local import bayes
 from tacit.local.batches import Batches
-from tacit.local.bayes import (
-    average,
-    bell,
-    design,
-    grid,
-    posterior,
-    solve_each,
-    step_lengths,
-)
+from tacit.local.bayes import average, bell, design, grid, posterior, solve_each
 from tacit.local.mixed import between
+from tacit.local.newton import step_lengths
+from tacit.local.wide import Priors
 
 STRENGTHS = torch.tensor([-1.0, 0.0, 1.5], dtype=torch.float64)
 
@@ -181,18 +175,26 @@ def test_likely_weights_count_more():
     assert torch.allclose(grid(1.0, 0.5, 5).double(), torch.tensor([0, 0.5, 1, 1.5, 2]).double())
 
 
-def test_of_a_prior_only_its_covariance_matters():
-    """A root of more columns than there are coefficients is made shorter first."""
-    drawn = torch.Generator().manual_seed(0)
-    x = torch.randn(30, 4, dtype=torch.float64, generator=drawn)
-    rows = x, (x[:, 0] > 0).double(), torch.ones(30, dtype=torch.float64)
-    wide = torch.randn(2, 4, 11, dtype=torch.float64, generator=drawn)
-    narrow = torch.linalg.cholesky(wide @ wide.mT)
-    mean = torch.randn(4, dtype=torch.float64, generator=drawn)
-    for found, expected in zip(
-        *(solve_each("binary", rows, mean, r) for r in (wide, narrow)), strict=True
-    ):
-        torch.testing.assert_close(found, expected)
+def some_priors(d: int, outputs: int = 1, seed: int = 1) -> Priors:
+    """Own effects of two dimensions beside slopes of three sizes, none among them."""
+    drawn = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=drawn).double()
+
+    factors = torch.tensor([0.1, 1, 10, 0.1, 1, 10, 0, 1]).double()
+    slopes, sizes = torch.tensor([0.3, 2.0, 20.0]).double(), [3, 1, 1]
+    means = normal(8, outputs * d) / d
+    return Priors(means, normal(d, 2), normal(d).abs() / d**0.5, factors, slopes, sizes, bare=3)
+
+
+def test_roots_of_priors_have_their_covariances():
+    priors = some_priors(5).sloping()
+    each = torch.tensor([0.3, 0.3, 0.3, 2, 20]).double()
+    for root, factor, slope in zip(priors.roots(), priors.factors, each, strict=True):
+        own, diagonal = priors.effects, priors.spread.diag()
+        covariance = factor * own @ own.T + slope * diagonal @ diagonal
+        torch.testing.assert_close(root @ root.T, covariance)
 
 
 def test_curvature_of_several_scores_is_that_of_their_family():
@@ -246,12 +248,11 @@ def test_the_shorter_newton_step_never_overshoots(kind):
 def test_every_candidate_is_solved_as_if_rows_were_its_own(kind, n, d):
     x, y, counts = rows(n, d, kind)
     y = (x[:, 0] > 0.5).double() + y if kind == "multiclass" else y
-    outputs = 3 if kind == "multiclass" else 1
-    random = torch.Generator().manual_seed(1)
-    roots = torch.randn(3, d, d, generator=random).double() / d
-    mean = torch.zeros(outputs * d).double()
-    found, evidence = solve_each(kind, (x, y, counts), mean, roots)
-    for root, weights, likely in zip(roots, found, evidence, strict=True):
+    priors = some_priors(d, 3 if kind == "multiclass" else 1)
+    found, evidence = solve_each(kind, (x, y, counts), priors)
+    bare = torch.zeros(3, d, d - 2).double(), priors.effects * priors.factors[:3, None, None].sqrt()
+    roots = torch.cat([torch.cat(bare[::-1], dim=2), priors.sloping().roots()])
+    for mean, root, weights, likely in zip(priors.means, roots, found, evidence, strict=True):
         # A strength that makes the ratio one: then both ask for the same.
         z = x @ root
         one = ((z * z).sum() / n).log10().reshape(1)
@@ -274,34 +275,47 @@ def test_many_classes_are_solved_by_gradients_as_they_are_whole(n, d, apart, mon
     found = {}
     for name, most in (("whole", 10**6), ("by gradients", 0)):
         monkeypatch.setattr("tacit.local.bayes.WHOLE", most)
-        each = torch.stack([root, 3 * root])
+        monkeypatch.setattr("tacit.local.wide.TOGETHER", 10**6)
         found[name] = [
             *posterior("multiclass", given, mean, None, STRENGTHS),
             *posterior("multiclass", given, mean, root, STRENGTHS),
-            *solve_each("multiclass", given, mean, each),
+            *solve_each("multiclass", given, some_priors(d, 7)),
         ]
     for whole, ours in zip(*found.values(), strict=True):
         assert torch.allclose(whole, ours, rtol=1e-3, atol=1e-3)
-    monkeypatch.setattr("tacit.local.bayes.TOGETHER", 0)
+    monkeypatch.setattr("tacit.local.wide.TOGETHER", 0)
     about = posterior("multiclass", given, mean, None, STRENGTHS)[1]
     exact = found["whole"][1]
     off = about - exact - (about - exact).mean()
     assert off.abs().max() < 0.5 + 0.15 * (exact.max() - exact.min())
 
 
+@pytest.mark.parametrize(("n", "d"), [(160, 110), (105, 120)])
 @pytest.mark.parametrize("kind", ["binary", "count"])
-def test_wide_models_under_several_priors_end_where_newton_ends(kind, monkeypatch):
-    """They share a curvature on the way, and no figure changes."""
+def test_wide_models_under_several_priors_end_where_newton_ends(kind, n, d, monkeypatch):
+    """They share a metric on the way, and no figure changes."""
     random = torch.Generator().manual_seed(0)
-    x = torch.randn(160, 110, generator=random).double()
-    w = 0.2 * torch.randn(110, generator=random).double()
+    x = torch.randn(n, d, generator=random).double()
+    w = 0.2 * torch.randn(d, generator=random).double()
     score = (x @ w).clamp(max=2)
     y = (score > 0).double() if kind != "count" else score.exp().round()
-    rows, mean = (x, y, torch.ones(160).double()), torch.zeros(110).double()
-    roots = torch.stack([scale * torch.eye(110).double() for scale in (0.05, 0.2, 0.6, 20)])
-    found = [solve_each(kind, rows, mean, roots)]
-    monkeypatch.setattr(bayes, "WHOLE", 1000)
-    found.append(solve_each(kind, rows, mean, roots))
+    rows, mean = (x, y, torch.ones(n).double()), torch.zeros(d).double()
+    found = []
+    for whole in (bayes.WHOLE, 1000):
+        monkeypatch.setattr(bayes, "WHOLE", whole)
+        each = solve_each(kind, rows, some_priors(d)), posterior(kind, rows, mean, None, STRENGTHS)
+        found.append([side for pair in each for side in pair])
     for one, other in zip(*found, strict=True):
-        assert torch.allclose(one[:3], other[:3], rtol=1e-6, atol=1e-6)
+        assert torch.allclose(one[:-1], other[:-1], rtol=1e-6, atol=1e-6)
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_tasks_of_a_chunk_do_not_see_each_other_in_a_wide_model():
+    one, two = rows(130, 110, "binary", seed=5), rows(130, 110, "binary", seed=6)
+    priors = some_priors(110)
+    alone = solve_each("binary", one, priors)
+    both = vmap(lambda x, y, counts: solve_each("binary", (x, y, counts), priors))(
+        *(torch.stack(pair) for pair in zip(one, two, strict=True))
+    )
+    for a, b in zip(alone, both, strict=True):
+        torch.testing.assert_close(a, b[0], atol=1e-8, rtol=1e-8)

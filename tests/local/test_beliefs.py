@@ -29,10 +29,10 @@ def test_candidates_are_solved_as_if_each_were_the_only_one(n, d, effects):
     for factor in FACTORS:
         for slope in SLOPES:
             root = torch.cat([factor**0.5 * own, slope**0.5 * torch.diag(spread)], dim=1)
-            expected.append(solve("regression", (x, y, counts), mean, root, variance))
+            expected.append(solve((x, y, counts), mean, root, variance))
     for strength in ALONE:
         root = strength**0.5 * torch.diag(spread)
-        expected.append(solve("regression", (x, y, counts), mean * 0, root, variance))
+        expected.append(solve((x, y, counts), mean * 0, root, variance))
     assert len(found.evidence) == len(expected)
     for number, (speaks, (w, logarithm)) in enumerate(zip(found.evidence, expected, strict=True)):
         only = torch.zeros_like(found.evidence)

@@ -19,6 +19,7 @@ from tacit.local.flat import FlatModel
 from tacit.local.losses import ROW_LOSSES
 from tacit.local.mixed import Parameters, said
 from tacit.local.own import constants
+from tacit.local.wide import Priors
 from tacit.models.hazards import Hazards
 
 CUTS = (1.0, 2.0, 4.0)
@@ -130,8 +131,9 @@ def test_both_ways_to_solve_agree():
     zero = rows[0].new_zeros(size)
     weights, evidence = posterior("survival", rows, zero, None, torch.zeros(1).double())
     scale = (rows[2].unsqueeze(1) * rows[0] ** 2).sum() / rows[2].sum()
-    root = torch.eye(size).double() / scale.sqrt()
-    again, known = solve_each("survival", rows, zero, root.unsqueeze(0))
+    ones, one = torch.ones(size).double(), torch.ones(1).double()
+    priors = Priors(zero.unsqueeze(0), ones.diag()[:, :1], ones / scale.sqrt(), 0 * one, one, [1])
+    again, known = solve_each("survival", rows, priors)
     assert torch.allclose(weights, again) and torch.allclose(evidence, known)
 
 

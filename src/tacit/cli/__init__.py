@@ -95,7 +95,7 @@ def _about(
 def main() -> None:
     """The entry point: a user never sees a traceback for something that was given wrongly."""
     try:
-        app()
+        app(prog_name="tacit")  # also in what a shell is told to complete
     except TacitError as error:
         _leave(str(error))
     except ModuleNotFoundError as error:

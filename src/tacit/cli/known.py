@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -19,7 +19,7 @@ from tacit.data.cells import unlabelled
 from tacit.data.lacking import in_words, lacking
 from tacit.data.numerals import READ
 from tacit.data.reading import SUFFIXES, read_table
-from tacit.data.schema import Schema, naming_rows, write_schema
+from tacit.data.schema import Schema, write_schema
 from tacit.errors import TacitError
 from tacit.methods import METHODS
 from tacit.privacy import NOT_COVERED
@@ -89,14 +89,13 @@ def data_sets(
         given |= {"drop_unlabelled": drop_unlabelled or None}
         options = {key: value for key, value in given.items() if value is not None}
         options |= pairs("--option", option)
-        found, naming, without = data.load(source, **options), [], 0
+        found, without = data.load(source, **options), 0
         if isinstance(found.schema, Schema) and source.endswith(SUFFIXES):
             table = read_table(source, encoding)
             gone = unlabelled(table, found.schema.target, options.get("kind") == "multilabel")
-            naming = naming_rows(table.only(np.flatnonzero(~gone)), found.schema)
             without = int(gone.sum())
         written = None if write_schema is None else _written(found, write_schema)
-        _describe(found, naming, without, written, as_json)
+        _describe(found, without, written, as_json)
         return
     if write_schema is not None:
         raise TacitError("--write-schema needs a table: tacit data FILE --task … --target …")
@@ -125,9 +124,7 @@ def _written(federation: Any, path: Path) -> str:
     return f"{path}: {DERIVED}"
 
 
-def _describe(
-    federation: Any, naming: list[str], without: int, schema: str | None, as_json: bool
-) -> None:
+def _describe(federation: Any, without: int, schema: str | None, as_json: bool) -> None:
     counts = federation.train.counts
     facts = {
         "source": federation.source,
@@ -142,7 +139,8 @@ def _describe(
     }
     facts |= {"rows without a target": without} if without else {}
     facts |= {} if federation.schema is None else {"cells": READ}
-    facts |= {"different in every row": naming} if naming else {}
+    naming = federation.naming
+    facts |= {"different in every row": list(naming)} if naming else {}
     absent = lacking(federation)
     facts |= {"lacking": absent, "lacking_label": NOT_COVERED} if absent else {}
     facts |= {} if schema is None else {"schema": schema}
@@ -159,10 +157,7 @@ def _describe(
     if without:
         shown["rows without a target"] = f"{without}, left out: {NOT_COVERED}"
     if naming:
-        shown["different in every row"] = (
-            f"{', '.join(naming)}: taken for measurements; if they only name rows, leave them out "
-            f"(--drop {','.join(naming)})"
-        )
+        shown["different in every row"] = only_names(naming)
     shown["leaks"] = shown["leaks"] or "none"
     del shown["rows_label"]  # it stands beside the figures
     if absent:
@@ -173,6 +168,14 @@ def _describe(
         words = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
         table.add_row(name, Text(words))
     Console().print(table)
+
+
+def only_names(columns: Sequence[str]) -> str:
+    """What may be wrong with columns that are different in every row."""
+    return (
+        f"{', '.join(columns)}: taken for measurements; if they only name rows, leave them out "
+        f"(--drop {','.join(columns)})"
+    )
 
 
 def _some(federation: Any) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tacit.cli.known import only_names
 from tacit.engine.progress import Bar, silent
 from tacit.engine.store import CHECKPOINT
 from tacit.errors import TacitError
@@ -50,6 +51,8 @@ def _train(
     plan = config.plan()
     folder = Path(plan.out or fresh_folder(config.method.name))
     federation = config.federation()
+    if federation.naming and not (quiet or as_json):
+        print(f"different in every row: {only_names(federation.naming)}")
     with hold(folder):
         started = (folder / CHECKPOINT / SETTINGS).exists()
         if started and not resume:

@@ -162,6 +162,9 @@ class Federation:
     """Columns that tasks scaled by constants of their own, as everybody knows; -1 is the target. It
     is never read off these constants: where they happen to be alike, that is a fact about rows."""
 
+    naming: tuple[str, ...] = ()
+    """Columns with another whole number in every row: they may only name rows. For who typed in the
+    table alone; it is a fact about the rows of all tasks."""
     representation: str | None = None
     """The fixed public representation that rows are seen through, if any."""
     relation: Relation | None = None

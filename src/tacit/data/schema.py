@@ -229,7 +229,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         raise TacitError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def naming_rows(table: Table, schema: Schema) -> list[str]:
+def naming_rows(table: Table, schema: Schema) -> tuple[str, ...]:
     """Columns with another whole number in every row: they may only name rows."""
     found = []
     for column in schema.columns:
@@ -238,7 +238,7 @@ def naming_rows(table: Table, schema: Schema) -> list[str]:
             whole = bool((values == np.round(values)).all())
             if whole and len(np.unique(values)) == table.rows:
                 found.append(column.name)
-    return found
+    return tuple(found)
 
 
 def _listed(names: Sequence[str]) -> tuple[str, ...]:

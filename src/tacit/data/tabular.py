@@ -26,7 +26,7 @@ from tacit.data.persons import owners_of
 from tacit.data.preprocess import Scale, TargetScaling
 from tacit.data.public import with_public
 from tacit.data.reading import as_table
-from tacit.data.schema import PUBLIC, Schema, read_schema
+from tacit.data.schema import PUBLIC, Schema, naming_rows, read_schema
 from tacit.data.split import SplitRule
 from tacit.data.survival import check_cuts, check_roles, with_events
 from tacit.data.targets import RawTarget, Target, check_kind, encode
@@ -153,6 +153,7 @@ def from_table(
     if known.kind is None:
         classes = known.classes if several else (made.labels,) if made.labels else ()
         made = replace(made, schema=replace(known, kind=made.kind, classes=classes))
+    made = replace(made, naming=naming_rows(columns, known))
     if beside is None:
         return made
     target_scale = target_mode(made.kind, scale, target_scale)

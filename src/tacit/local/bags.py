@@ -14,6 +14,7 @@ the other, so none can tell who else is there. Equal to the plain steps but for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,14 +54,16 @@ def bag_steps(
     batches: Batches,
     lr: float,
     pull: float,
+    steepest: float | None,
     how: tuple[int, bool, str],
 ) -> Tensor:
-    """The parameters after one step for each batch.
+    """The parameters after one step for each batch; no slope is longer than the steepest.
 
     `how` says how many words there are, whether these are the words that occur and their weights
     lie word by word (`local.reached`), and what kind the target is.
     """
-    return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), *how)
+    bound = math.inf if steepest is None else steepest
+    return torch.ops.tacit.bag_steps(w, towards, *batches, lr, float(pull), bound, *how)
 
 
 def _binary(output: Tensor, y: Tensor) -> Tensor:
@@ -91,7 +94,7 @@ def _steps_of_one(
 ) -> None:
     """`after` is written. Outputs are gathered from the words of each row; words that occur are
     columns of `shares`, so what a step changes is one product."""
-    words, upright, kind = how
+    steepest, words, upright, kind = how
     x, y, weight = batches
     (table, tail), (middle, origin) = (_parts(side, words, upright) for side in (w, m))
     ids = x.long()
@@ -109,10 +112,15 @@ def _steps_of_one(
         offset -= origin
         found = _outputs(centre, place.flatten(0, 1), share.flatten(0, 1))
         there = found.view(there.shape) + origin
-    keeps, scale = 1 - lr * pull, 1.0
+    keeps, scale, alike = 1 - lr * pull, 1.0, None
+    if steepest < math.inf:  # what two rows have in common, the offset among it
+        alike = shares @ shares.mT + 1
     for s in range(len(x)):
         found = torch.add(there[s], _outputs(v, place[s], share[s]), alpha=scale) + offset
         slope = SLOPES[kind](found, y[s]) * weight[s].unsqueeze(1)
+        if alike is not None:
+            length = (slope @ slope.T * alike[s]).sum().clamp(min=0).sqrt()
+            slope = slope * (steepest / length.clamp(min=steepest))
         scale *= keeps
         v.addmm_(shares[s].T, slope, alpha=-lr / scale)
         offset = keeps * offset - lr * slope.sum(dim=0)
@@ -176,8 +184,8 @@ def _mapped(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
 
 torch.library.define(
     "tacit::bag_steps",
-    "(Tensor w, Tensor towards, Tensor x, Tensor y, Tensor weight, float lr, float pull, int words,"
-    " bool upright, str kind) -> Tensor",
+    "(Tensor w, Tensor towards, Tensor x, Tensor y, Tensor weight, float lr, float pull, "
+    "float steepest, int words, bool upright, str kind) -> Tensor",
 )
 torch.library.impl("tacit::bag_steps", "CPU", _steps)
 torch.library.register_vmap("tacit::bag_steps", _mapped)

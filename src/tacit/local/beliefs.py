@@ -18,7 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tacit.local.bayes import KNOWN, evidence_of, logdet_of
+from tacit.local.bayes import KNOWN, evidence_of
+from tacit.local.newton import logdet_of
 
 
 class Shared(NamedTuple):

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from tacit.data.federation import Kind
 from tacit.families import FAMILIES, Family
-from tacit.local.bayes import step_lengths
+from tacit.local.newton import step_lengths
 from tacit.local.slopes import grad
 
 NEWTON_STEPS = 10

@@ -15,11 +15,13 @@ from tacit.data.federation import Kind
 from tacit.local.bayes import average, bell, solve_each
 from tacit.local.beliefs import beliefs
 from tacit.local.mixed import level
+from tacit.local.wide import Priors
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """By which the variance of own effects may differ from the published one."""
 OWN_SLOPES = ((0.0, 0.4), (0.1, 0.25), (1.0, 0.2), (10.0, 0.15))
-"""What own slopes in all columns may explain, over σ², and the chance that it is so much."""
+"""What own slopes in all columns may explain, over σ², nothing at first, and the chance that it is
+so much."""
 ALONE, BY_ITSELF = (1.0, 10.0, 100.0), 0.1
 """What a model that a task finds alone may explain, over σ², and the chance of such a model."""
 WIDER = (1.0, 3.0, 10.0)
@@ -54,31 +56,38 @@ def settled(
     spread = torch.sqrt(each / (each * squares).sum().clamp(min=1e-9))
     slopes, chances = zip(*OWN_SLOPES, strict=True)
     beside = bell(len(FACTORS)).unsqueeze(1) + torch.tensor(chances, dtype=beta.dtype).log()
+    beside = beside + math.log1p(-by_itself)
     alone = torch.full((len(ALONE),), by_itself / len(ALONE), dtype=beta.dtype).log()
-    likely = torch.cat([beside.flatten() + math.log1p(-by_itself), alone]).to(beta)
     if kind == "regression":
         found = beliefs(rows, beta, own, spread, rest, factors=FACTORS, slopes=slopes, alone=ALONE)
+        likely = torch.cat([beside.flatten(), alone]).to(beta)
         return found.average(torch.softmax(found.evidence + likely, dim=0))
-    eye = torch.diag(spread)
-    # [d, d + r]: own effects beside small slopes of everything
-    roots = [
-        torch.cat([math.sqrt(factor) * own, math.sqrt(slope) * eye], dim=1)
-        for factor in FACTORS
-        for slope in slopes
-    ]
-    beside_others = torch.stack(roots)
-    by_self = torch.stack([math.sqrt(strength) * eye for strength in ALONE])
-    counted, about = kind == "count", torch.zeros_like(beta)
-    if counted:  # a score of zero is one event a row, which is nobody's choice
+    likely = torch.cat([beside.T.flatten(), alone]).to(beta)
+    many, each, about = beside.numel(), torch.zeros_like(likely), torch.zeros_like(beta)
+    if kind == "count":  # a score of zero is one event a row, which is nobody's choice
         about = torch.cat([about[:-1], level(kind, rows, 1)])
-    found, (x, y, counts) = [], rows
-    for wider in WIDER if counted else (1.0,):
-        fewer = x, y, counts / wider
-        each = solve_each(kind, fewer, beta, beside_others), solve_each(kind, fewer, about, by_self)
-        weights, evidence = (torch.cat(side) for side in zip(*each, strict=True))
-        if counted:  # what a perfect model would have, so that widths can be compared
-            perfect = (torch.xlogy(y, y) - y) @ counts
-            evidence = evidence - perfect / wider - counts.sum() / 2 * math.log(wider)
+    priors = Priors(
+        torch.cat([beta.expand(many, -1), about.expand(len(ALONE), -1)]),
+        own,
+        spread,
+        torch.cat([torch.tensor(FACTORS * len(slopes)).to(beta), each[many:]]),
+        torch.tensor(slopes[1:] + ALONE).to(beta),
+        [len(FACTORS)] * (len(slopes) - 1) + [1] * len(ALONE),
+        bare=len(FACTORS),
+    )
+    if kind != "count":
+        weights, evidence = solve_each(kind, rows, priors)
+        return average(weights, evidence + likely)
+    return _of_counts(rows, priors, likely)
+
+
+def _of_counts(rows: tuple[Tensor, Tensor, Tensor], priors: Priors, likely: Tensor) -> Tensor:
+    """The mean over all widths, too."""
+    (x, y, counts), found = rows, []
+    perfect = (torch.xlogy(y, y) - y) @ counts  # so that widths can be compared
+    for wider in WIDER:
+        weights, evidence = solve_each("count", (x, y, counts / wider), priors)
+        evidence = evidence - perfect / wider - counts.sum() / 2 * math.log(wider)
         found.append((weights, evidence + likely))
     weights, evidence = (torch.cat(side) for side in zip(*found, strict=True))
     return average(weights, evidence)

@@ -22,10 +22,10 @@ def sgd(
 ) -> tuple[Tensor, Tensor]:
     """One step per batch on `loss(w) + pull/2 · ‖w − towards‖²`; returns parameters and buffers."""
     words, kind = model.words, model.kind
-    if model.steepest is None and applies(model.vocabulary, kind, batches, lr, pull):
+    if applies(model.vocabulary, kind, batches, lr, pull):
         assert words is not None and isinstance(lr, float) and isinstance(pull, (int, float))
-        how = (words, model.upright, kind)
-        return bag_steps(w, w if towards is None else towards, batches, lr, pull, how), buffers
+        how, middle = (words, model.upright, kind), w if towards is None else towards
+        return bag_steps(w, middle, batches, lr, pull, model.steepest, how), buffers
     for x, y, weight in batches.steps():
         slopes, buffers = model.slopes(w, buffers, x, y, weight)
         w = descend(w, slopes, lr, pull, towards)

@@ -93,9 +93,8 @@ class Method(ABC):
 
     @property
     def called(self) -> str:
-        """For sentences: a word that the user has typed, in Python or elsewhere."""
-        name = type(self).__name__
-        return f"{self.known_as} ({name})" if self.known_as else name
+        """For sentences: a word that users type."""
+        return self.known_as or type(self).__name__
 
     def __post_init__(self) -> None:
         # A method is its hyperparameters: plain values only, so that it can neither carry data
