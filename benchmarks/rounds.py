@@ -7,7 +7,7 @@
 hundred with FedAvg. *Secret* draws noise from the operating system, as a run without a seed does;
 *kept* saves every round, as such a run does; *disk* has the states in a file. Medians, after four
 rounds in which kernels are made and recorded. With `--cohorts`, rounds of nearly all of so many
-tasks in their place: what a task takes, and the most memory that PyTorch held.
+tasks in their place: what a task takes, and the most memory that tensors and PyTorch took.
 """
 
 from __future__ import annotations
@@ -100,9 +100,12 @@ def large(tasks: int, device: torch.device) -> None:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         taken = statistics.median(milliseconds(Way(name, method, 0.999, rounds=5), data, device))
-        held = torch.cuda.max_memory_reserved() / 2**30 if device.type == "cuda" else 0.0
+        memory = ""
+        if device.type == "cuda":
+            used, held = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+            memory = f", at most {used / 1e9:.1f} GB in use and {held / 1e9:.1f} GB held"
         each = f"{1e3 * taken / tasks:.1f} microseconds a task"
-        print(f"{name:8} of {tasks} tasks {taken:8.1f} ms, {each}, {held:.1f} GB", flush=True)
+        print(f"{name:8} of {tasks} tasks {taken:8.1f} ms, {each}{memory}", flush=True)
 
 
 def main() -> None:
