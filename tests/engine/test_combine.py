@@ -141,6 +141,19 @@ def test_what_a_gradient_method_is_scored_by_is_not_seen_and_then_learned_from()
     assert not torch.equal(taken.blend.constant, taken_too.blend.constant)
 
 
+def test_what_is_solved_exactly_is_not_judged_by_two_thirds_of_few_rows():
+    """Of a network only, which has fewer folds. Here planes divide classes, and the billboard is
+    noise: a linear model of all rows is best, and one of 40 looks much worse than one of 60."""
+    random = np.random.default_rng(0)
+    x, task = random.normal(size=(12 * 90, 20)), np.repeat(np.arange(12), 90)
+    y = (x @ random.normal(size=(20, 4))).argmax(axis=1)
+    federation = tacit.data.from_arrays(x, y, task, test=1 / 3, validation=0.1)
+    run = trained(federation, PMTL(lr=0.1, local_steps=5), privacy=Privacy(epsilon=0.1), rounds=5)
+    ended = run.personalised.ended
+    alone = run.simulation.tasks.measure("test", blend=ended.alone)
+    assert run.measured.overall["loss_per_task"] < 1.06 * alone.overall["loss_per_task"]
+
+
 def test_a_shared_model_that_says_nothing_gets_no_weight():
     """Training alone diverges, and there is no billboard: what a task can solve is left."""
     run = trained(bent(validation=0.0), tacit.Local(lr=1e9), rounds=2, privacy=None)

@@ -19,6 +19,7 @@ from torch.func import vmap
 from tacit.data.common import ENOUGH
 from tacit.data.federation import NUMBERS, Federation, Kind, Rows
 from tacit.engine import evaluate
+from tacit.engine.bench import FOLDS as TRAINED_FOLDS
 from tacit.engine.blend import (
     ALONE,
     CONSTANT,
@@ -37,7 +38,7 @@ from tacit.local.batches import Batches, all_rows
 from tacit.local.boosted import boost
 from tacit.local.chunks import Chunk
 from tacit.local.own import SURE, coded, constants, linear_alone, linear_raw, mean_of
-from tacit.local.stack import folds, losses, per_task, weigh
+from tacit.local.stack import FOLDS, folds, losses, per_task, weigh
 from tacit.local.threads import side_by_side, threads_for
 from tacit.local.trees import Forests, grow
 from tacit.randomness import scramble
@@ -74,6 +75,9 @@ SURELY = 2.0
 FARTHER = 50.0
 """A handful of rows lies close together by chance, and new ones are then far beyond: with Gaussian
 rows one in about a hundred is more than 50^(1/(n − 1)) ranges of n rows away from them."""
+FINER = 2
+"""What is fitted at once is judged by so many times the folds of what takes long to train, where a
+task has few rows: linear models of two thirds of them looked too bad."""
 BESIDE = [part for part in range(len(PARTS)) if part != SHARED]
 MOST_COLUMNS = 300
 NEGLIGIBLE = 0.02
@@ -140,10 +144,16 @@ class Combine:
         """Whose trees are boosted."""
         return (counts >= ROWS_TO_BOOST) & (self.kind in NUMBERS)
 
+    def finer(self, own: Rows, tasks: Tensor) -> Tensor:
+        """The folds of what is fitted at once: those of shared models, or parts of them."""
+        settles = self.trained.method.settles
+        return folds(own.offsets, self.keys[tasks], FOLDS if settles else FINER * TRAINED_FOLDS)
+
     def judge(self, rows: Rows, tasks: Tensor, shared: Unseen) -> Judged:
         """All parts of these tasks on these rows, and without one fold after the other."""
         own = evaluate.select(rows, tasks)
         (fold, out), rank = shared(own, tasks), _ranks(own)
+        fine = self.finer(own, tasks)
         treed, every = own.counts >= ROWS_FOR_TREES, torch.ones_like(own.counts, dtype=torch.bool)
         # In units that a few rows made for themselves, what others tell is nothing that it knows.
         spoken = own.counts >= ENOUGH if self._lost_target else every
@@ -151,15 +161,15 @@ class Combine:
         range_ = reach_of(self.kind, own)
         unseen = own.x.new_zeros(len(PARTS), len(own.y), self.outputs, dtype=torch.float64)
         unseen[SHARED] = within(mean_of(self.kind, out), range_[rank])
-        for number in range(_many(fold)):
-            held = fold == number
+        for number in range(_many(fine)):
+            held = fine == number
             kept, of = own.where(~held), rank[held]
             unseen[CONSTANT, held] = constants(self.kind, kept, self.outputs)[of]
             said = mean_of(self.kind, linear_raw(self._linear(kept)[of], own.x[held]))
             unseen[LINEAR, held] = within(said, range_[of])
         both = treed.unsqueeze(1).expand(-1, 2)
         boosted = self.boosts(own.counts)
-        fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, fold)
+        fitted, said = self.fit(own, tasks, unseen[SHARED], both, boosted, fine)
         inside = treed[rank]
         soft = fitted.constant[rank[inside]]
         for part, each in zip((TREES, ON_SHARED), said, strict=True):

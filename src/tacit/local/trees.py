@@ -322,20 +322,38 @@ def _all_levels(x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor, trees
 def _choose(
     x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best of a few random cuts of each node; column −1 where no column differs."""
+    """The best of a few random cuts of each node; column −1 where no column differed.
+
+    Nodes without any go on by themselves, and take the first that they find.
+    """
+    tries = min(MOST_TRIES, max(FEWEST_TRIES, round(TRIED * x.shape[1])))
+    best, cuts = _tried(x, y, pairs, keys, range(tries), best=True)
+    left = best < 0
+    if left.any():
+        number, keep = np.cumsum(left) - 1, left[pairs.node]
+        few = _Pairs(pairs.row[keep], number[pairs.node[keep]])
+        more = range(tries, MORE_TRIES * tries)
+        found = _tried(x, y, few, keys[torch.from_numpy(left)], more, best=False)
+        best[left], cuts[left] = found
+    return best, cuts
+
+
+def _tried(
+    x: np.ndarray, y: np.ndarray, pairs: _Pairs, keys: Tensor, tries: range, *, best: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best of these cuts of each node, or the first that divides it."""
     nodes, columns = len(keys), x.shape[1]
     size = np.bincount(pairs.node, minlength=nodes)
     starts, mine, flat, begin = np.cumsum(size) - size, y[pairs.row], x.ravel(), pairs.row * columns
     sums = pairs.sums(mine, starts)
-    best, gain = np.full(nodes, -1), np.full(nodes, -np.inf)
+    chosen, gain = np.full(nodes, -1), np.full(nodes, -np.inf)
     cuts = np.zeros(nodes, dtype=x.dtype)
-    tries = min(MOST_TRIES, max(FEWEST_TRIES, round(TRIED * columns)))
     # Strides without a common divisor with the number of columns: no column comes twice.
     strides = np.flatnonzero(np.gcd(np.arange(columns + 1), columns) == 1)
     first = _drawn(keys, -1, columns)
     stride = strides[_drawn(keys, -2, len(strides))]
-    for number in range(MORE_TRIES * tries):
-        if number >= tries and (best >= 0).all():
+    for number in tries:
+        if not best and (chosen >= 0).all():
             break
         column = (first + number * stride) % columns
         seen = flat.take(begin + np.repeat(column, size))
@@ -350,11 +368,10 @@ def _choose(
         with np.errstate(divide="ignore", invalid="ignore"):
             found = (part**2).sum(axis=1) / many + (rest**2).sum(axis=1) / others
         found = np.where((low < high) & (others > 0) & (many > 0), found, -np.inf)
-        # Once the usual tries are over, only nodes without any cut go on.
-        better = (found > gain) & ((number < tries) | (best < 0))
-        best, cuts = np.where(better, column, best), np.where(better, cut, cuts)
+        better = (found > gain) & (best or chosen < 0)
+        chosen, cuts = np.where(better, column, chosen), np.where(better, cut, cuts)
         gain = np.where(better, found, gain)
-    return best, cuts
+    return chosen, cuts
 
 
 def _in_order(levels: list[_Level], trees: int) -> Forests:
