@@ -127,6 +127,9 @@ def board_at(simulation: Simulation, stage: str, seed: int) -> Board:
     for known in {"beta", "model", "models"} & board.keys():
         value = board[known]
         board[known] = value + torch.randn(value.shape, generator=noise, dtype=value.dtype)
+    if "metric" in board:  # of a matrix that noise made
+        shape = board["metric"].shape
+        board["metric"] = 3 * torch.randn(shape, generator=noise, dtype=torch.float64)
     if "low" in board:
         known = torch.tensor([-3.0, 700.0, -0.03, -4.0], dtype=torch.float64)[: len(board["low"])]
         wide = torch.tensor([6.0, 400.0, 0.06, 8.0], dtype=torch.float64)[: len(board["low"])]
