@@ -231,12 +231,13 @@ def test_nobody_moves_a_sum_quickly() -> None:
         assert torch.linalg.vector_norm(here - removed) <= 1 + 1e-12, stage
 
 
-def test_a_loud_person_moves_a_sum_by_a_whole_clip() -> None:
+@pytest.mark.parametrize(("name", "stage"), [("fedavg", ""), ("mixed", "scores")])
+def test_a_loud_person_moves_a_sum_by_a_whole_clip(name: str, stage: str) -> None:
     """The bound is not loose: what is allowed is also reached."""
     rows = table(3, "regression", 1e6)
     gone = rows["person"] == 0
     full, removed = (
-        sums(simulated(load(each, "regression", False), "fedavg", "person"), "", 1)
+        sums(simulated(load(each, "regression", False), name, "person"), stage, 1)
         for each in (rows, without(rows, gone))
     )
     assert torch.linalg.vector_norm(full - removed) == pytest.approx(LONGEST, abs=1e-6)
