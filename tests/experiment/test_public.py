@@ -159,7 +159,7 @@ def test_coefficients_are_shrunk_to_what_has_more_evidence(public_is_right, near
     prior = PRIORS.unsqueeze(1).expand(-1, 30)
     eye, middles = torch.eye(30, dtype=torch.float64), torch.stack([fit, 0 * fit])
     beta, only = (
-        shrunk(eye, target, 0 * spread, spread, prior, some)[0]
+        shrunk(eye, target, 0 * spread, spread * eye, prior, some)[0]
         for some in (middles, middles[near : near + 1])
     )
     assert 4 * ((beta - truth) ** 2).sum() < ((only - truth) ** 2).sum()

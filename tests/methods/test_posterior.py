@@ -21,7 +21,7 @@ def some(least: float) -> torch.Tensor:
 
 def believed(information: torch.Tensor, target: torch.Tensor, blur: torch.Tensor):
     prior, middles = torch.full((1, 4), 0.5).double(), torch.zeros(1, 4).double()
-    return shrunk(information, target, SAMPLING, blur, prior, middles)
+    return shrunk(information, target, SAMPLING, blur * torch.eye(4), prior, middles)
 
 
 def test_what_is_learnt_of_rows_is_what_estimates_share_with_their_errors():

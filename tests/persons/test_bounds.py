@@ -127,6 +127,9 @@ def board_at(simulation: Simulation, stage: str, seed: int) -> Board:
     for known in {"beta", "model", "models"} & board.keys():
         value = board[known]
         board[known] = value + torch.randn(value.shape, generator=noise, dtype=value.dtype)
+    if "metric" in board:  # of a matrix that noise made
+        shape = board["metric"].shape
+        board["metric"] = 3 * torch.randn(shape, generator=noise, dtype=torch.float64)
     if "low" in board:
         known = torch.tensor([-3.0, 700.0, -0.03, -4.0], dtype=torch.float64)[: len(board["low"])]
         wide = torch.tensor([6.0, 400.0, 0.06, 8.0], dtype=torch.float64)[: len(board["low"])]
@@ -228,12 +231,13 @@ def test_nobody_moves_a_sum_quickly() -> None:
         assert torch.linalg.vector_norm(here - removed) <= 1 + 1e-12, stage
 
 
-def test_a_loud_person_moves_a_sum_by_a_whole_clip() -> None:
+@pytest.mark.parametrize(("name", "stage"), [("fedavg", ""), ("mixed", "scores")])
+def test_a_loud_person_moves_a_sum_by_a_whole_clip(name: str, stage: str) -> None:
     """The bound is not loose: what is allowed is also reached."""
     rows = table(3, "regression", 1e6)
     gone = rows["person"] == 0
     full, removed = (
-        sums(simulated(load(each, "regression", False), "fedavg", "person"), "", 1)
+        sums(simulated(load(each, "regression", False), name, "person"), stage, 1)
         for each in (rows, without(rows, gone))
     )
     assert torch.linalg.vector_norm(full - removed) == pytest.approx(LONGEST, abs=1e-6)

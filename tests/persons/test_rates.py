@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import tacit
-from tacit.methods.posterior import believable, cleared
+from tacit.methods.posterior import believable, centred
 
 COLUMNS = 8
 SLOPES = np.array([0.8, -0.6, 0.0, 0.5, 0.0, 0.0, -0.4, 0.0])
@@ -35,22 +35,33 @@ def test_persons_find_a_rate_that_is_low():
     assert ((beta[:COLUMNS] - SLOPES) ** 2 / doubt**2).mean() < 4.0
 
 
-def test_a_direction_in_common_does_not_hide_that_the_rest_is_noise():
+def test_means_of_columns_do_not_hide_that_the_rest_is_noise():
     drawn = torch.Generator().manual_seed(0)
-    share = 0.2 + 0.6 * torch.rand(40, dtype=torch.float64, generator=drawn)
+    share = torch.cat([0.2 + 0.6 * torch.rand(40, generator=drawn), torch.ones(1)]).double()
     truth = 100 * (torch.outer(share, share) + torch.diag(share * (1 - share)))
-    noise = 8 * torch.randn(40, 40, dtype=torch.float64, generator=drawn)
-    seen, blur = truth + (noise + noise.T) / 2**0.5, torch.tensor(64.0, dtype=torch.float64)
-    found, left = cleared(seen, blur)
-    before, _ = believable(seen.unsqueeze(0), blur.reshape(1))
+    noise = 8 * torch.randn(41, 41, dtype=torch.float64, generator=drawn)
+    seen, blur = truth + (noise + noise.T) / 2, torch.tensor([64.0], dtype=torch.float64)
+    found, left = (each[0] for each in centred(seen.unsqueeze(0), blur, [40]))
+    before = believable(seen.unsqueeze(0), blur)[0][0]
 
     def off(one: torch.Tensor) -> float:
         return float(((one - truth) ** 2).mean())
 
-    assert off(found) < 0.3 * off(before[0])
+    assert off(found) < 0.5 * off(before)
     beside = found - truth
     beside = beside - torch.diag(beside.diagonal())
     assert float((beside**2).mean()) < 2 * float(left) + 5  # what is left of the noise is known
-    exact, none = cleared(truth, torch.zeros((), dtype=torch.float64))
-    torch.testing.assert_close(exact, truth)
+    exact, none = centred(truth.unsqueeze(0), 0 * blur, [40])
+    torch.testing.assert_close(exact[0], truth)
     assert float(none) == 0
+
+
+def test_what_noise_hides_is_not_what_rows_tell_nothing_of():
+    """Steps along it would be as long as the noise makes them."""
+    drawn = torch.Generator().manual_seed(0)
+    truth = torch.diag(torch.tensor([3.0, 0.5, 0.2, 0.1, 2.0])).double()
+    noise = torch.randn(200, 5, 5, dtype=torch.float64, generator=drawn)
+    seen, blur = truth + (noise + noise.mT) / 2, torch.ones(200, dtype=torch.float64)
+    values = torch.linalg.eigvalsh(centred(seen, blur, [4])[0])
+    assert torch.linalg.eigvalsh(seen).amin() < -1
+    assert values.amin() > 1 - 1e-9

@@ -433,28 +433,24 @@ class Mixed(LinearMethod):
         """β from all releases so far: the mean of its posterior, and its covariance."""
         seen = torch.arange(HISTORY).to(board["told"]) < board["told"]
         beta, spread = torch.zeros_like(board["beta"]), board["beta"].new_ones(())
-        loud = self.loud(board["beta"])
-        sampling = board["working rest"] / max(self.crowd, 1)
+        loud, levels = self.loud(board["beta"]), self._levels(board)
+        sampling, middle = board["working rest"] / max(self.crowd, 1), board["prior"] / loud
         # Public rows may be of another kind: then slopes are shrunk to zero, by the evidence.
-        middle = board["prior"] / loud
-        levels = self._levels(board)
         middles = torch.stack([middle, torch.where(levels, middle, 0.0)])
         prior = torch.where(levels, FLAT, PRIORS.to(beta).unsqueeze(1)) / loud**2
         found: dict[str, Tensor] = {}
-        informations, doubt = board["informations"], board["information blur"]
-        if self.whole:
-            informations, doubt = believable(informations, doubt)
+        informations, doubt = self._known(board)
+        eye = torch.eye(len(beta)).to(beta)
+        moved = board["scores"] + torch.einsum("rij,rj->ri", informations, board["points"])
         for _ in range(4):
             # Symmetric noise: what it does to a vector has a little over half its squared length.
             away = SYMMETRIC * (((beta - board["points"]) ** 2).sum(1) + spread)
-            variance = board["blur"] + doubt * away
-            trust = torch.where(seen, 1 / variance.clamp(min=1e-30), 0.0)
-            total = trust.sum()
-            share = trust / total
-            information = torch.einsum("r,rij->ij", share, informations)
-            moved = torch.einsum("rij,rj->ri", informations, board["points"])
-            target = share @ (board["scores"] + moved)
-            told = shrunk(information, target, sampling, 1 / total, prior, middles)
+            variance = self._noise(board) + (doubt * away + 1e-30).reshape(-1, 1, 1) * eye
+            trust = torch.where(seen.reshape(-1, 1, 1), torch.linalg.inv_ex(variance)[0], 0.0)
+            total = torch.linalg.inv_ex(trust.sum(0))[0]
+            information = torch.einsum("ij,rjk,rkl->il", total, trust, informations)
+            target = torch.einsum("ij,rjk,rk->i", total, trust, moved)
+            told = shrunk(information, target, sampling, total, prior, middles)
             beta, spread, both = told.beta, told.covariance.trace(), loud * loud.unsqueeze(1)
             # What is off in β is what rows themselves were off, and noise.
             noisy = told.covariance - told.learnt
@@ -466,6 +462,15 @@ class Mixed(LinearMethod):
                 "correction": (told.learnt - noisy) * both / board["working rest"],
             }
         return found
+
+    def _known(self, board: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Every released H as it is believed [r, d, d], and the variance of what it is off [r]."""
+        informations, doubt = board["informations"], board["information blur"]
+        return believable(informations, doubt) if self.whole else (informations, doubt)
+
+    def _noise(self, board: Mapping[str, Tensor]) -> Tensor:
+        """Of every released score: its covariance [r, d, d]."""
+        return torch.diag_embed(board["blur"].unsqueeze(1).expand(-1, len(board["beta"])))
 
     def _varied(self, board: Board, told: Tensor, blur: Tensor) -> dict[str, Tensor]:
         """Variances from the moments that tasks told: their equations, with a ridge for noise."""

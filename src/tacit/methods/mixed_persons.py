@@ -10,7 +10,7 @@ for them, on all of its rows, for nothing: they never leave it.
 |----------------------------------------------------------|---------------------------|
 | which length ‖x‖² most persons have                      | stage "lengths"           |
 | Σ (xxᵀw, x(y − μ)) at the first β                        | stage "information"       |
-| Σ x(y − μ) at the published β, Σ (y − μ)²                | stage "scores"            |
+| Σ H^−½ x(y − μ) at the published β, Σ (y − μ)²           | stage "scores"            |
 | β = K H (H K H + σ²H + noise)⁻¹ b, b = s + Hβ₀           | `Mixed._believed`         |
 
 **What is bounded.** All parts that one person sends have lengths whose squares add up to one: a
@@ -21,6 +21,13 @@ vote, or information and score over lengths that follow from the published one, 
 person's is one direction: of its length little is in every number. So the scores get most of a
 release. They are taken again at better points, which makes up for what is wrong in H; there is no
 second H.
+
+**In which coordinates.** Where columns go together, or are flags that few have, H has directions
+that rows tell little of, and the same noise on every number of a score drowns those first. So later
+scores are sent as H^−½x(y − μ), with the published H: in these coordinates their sum tells as much
+in every direction, noise moves predictions least for a given length (by Cauchy and Schwarz), and
+what persons send has a mean square length of σ²d. That H is known from what is public, so the bound
+holds for any of them, a wrong one too.
 
 A person with several rows counts as much as one with a single row: the mean of them is sent.
 
@@ -45,9 +52,9 @@ from tacit.local import lengths
 from tacit.local.flat import FlatModel
 from tacit.local.mixed import Said, between, level
 from tacit.methods.base import Board
-from tacit.methods.linear import shape_of
-from tacit.methods.mixed import MOST_RESIDUAL, OUTLYING, Mixed, Part, Rows
-from tacit.methods.posterior import RELATIVE, cleared
+from tacit.methods.linear import differences, shape_of
+from tacit.methods.mixed import HISTORY, MOST_RESIDUAL, OUTLYING, Mixed, Part, Rows
+from tacit.methods.posterior import RELATIVE, centred
 from tacit.privacy.covariance import flatten
 
 if TYPE_CHECKING:
@@ -59,6 +66,10 @@ INFORMATION_SHARE = 0.5
 RESIDUAL_SHARE, RESIDUAL_BOUND = 0.05, 4.0
 """Part of a release for σ², and the bound of a squared residual over the present one."""
 ROUNDS_OF_SCORES = 3
+LONGER = 2.0
+"""Scores in the coordinates of H are bounded by so many times their mean square length."""
+SINGULAR = 0.02
+"""The smallest eigenvalue that these coordinates are made of, over the mean one."""
 STEEPNESS: dict[str, float] = {
     "regression": 1.0,
     "binary": 0.25,
@@ -116,6 +127,8 @@ class MixedOfPersons(Mixed):
         return board | {
             "steep": torch.full_like(board["length"], STEEPNESS[model.kind]),
             "rates": torch.full_like(board["length"], rates),
+            "metric": torch.eye(len(board["beta"])).to(board["beta"]),
+            "back": torch.eye(len(board["beta"])).to(board["beta"]),
         }
 
     def loud(self, beta: Tensor) -> Tensor:
@@ -145,10 +158,10 @@ class MixedOfPersons(Mixed):
             errors = (family.coded(y, self.outputs) - family.mean(fitted)) * counts.unsqueeze(1)
             steep = family.weight(fitted) * counts.reshape(-1, 1, 1)
             known = between(x, steep, x) if board.stage == "information" else x[:0]
-        found = weight * (errors.T @ x).reshape(-1)
+        found = (errors.T @ x).reshape(-1)
         if board.stage == "scores":
-            return found
-        return torch.cat([flatten(weight * known), found])
+            return board["metric"] @ found / number
+        return torch.cat([flatten(weight * known), weight * found])
 
     def _vote(self, model: FlatModel, main: Tensor, rows: Rows) -> Tensor:
         # Of yes or no a single person has no level, and β begins at zero.
@@ -192,14 +205,16 @@ class MixedOfPersons(Mixed):
         steep = board["steep"]
         share = 1 - RESIDUAL_SHARE if moments else 1.0
         # An event is worth one, however seldom it is; if it were shortened, rates would be too low.
-        score = torch.sqrt(board["rest"] * torch.where(board["rates"] > 0, 1.0, steep) * length)
+        rare = board["rates"] > 0
         if board.stage == "information":
+            score = torch.sqrt(board["rest"] * torch.where(rare, 1.0, steep) * length)
             parts = [
                 Part(d * (d + 1) // 2, steep * length, INFORMATION_SHARE),
                 Part(d, score, 1 - INFORMATION_SHARE),
             ]
         else:
-            parts = [Part(d, score, share)]
+            longer = LONGER * torch.where(rare, 1 / steep, 1.0)
+            parts = [Part(d, torch.sqrt(board["rest"] * longer * d), share)]
         if moments:
             parts.append(Part(1, torch.full_like(length, RESIDUAL_BOUND), RESIDUAL_SHARE))
         return parts
@@ -208,14 +223,41 @@ class MixedOfPersons(Mixed):
         """Where persons told none, it is as likely to be near zero as a slope."""
         return super()._levels(board) & (board["rates"] > 0)
 
+    def _known(self, board: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        d = len(board["beta"])
+        intercepts = list(range(d // self.outputs - 1, d, d // self.outputs))
+        known, doubt = centred(board["informations"], board["information blur"], intercepts)
+        if self.outputs > 1:
+            apart = differences(self.outputs, d // self.outputs).to(known)
+            known = apart @ known @ apart
+        return known, doubt
+
+    def _remember(
+        self, board: Board, information: Tensor, score: Tensor, blur: Tensor, doubt: Tensor
+    ) -> dict[str, Tensor]:
+        if board.stage == "scores":
+            apart = differences(self.outputs, len(score) // self.outputs).to(score)
+            score = apart @ (board["back"] @ score)
+        return super()._remember(board, information, score, blur, doubt)
+
+    def _noise(self, board: Mapping[str, Tensor]) -> Tensor:
+        """The first scores are sent as they are, and all others in the metric."""
+        first, later = (
+            torch.eye(len(board["back"])).to(board["back"]),
+            board["back"] @ board["back"],
+        )
+        return board["blur"].reshape(-1, 1, 1) * torch.stack([first, *[later] * (HISTORY - 1)])
+
     def _believed(self, board: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Of rates, H is small: without the directions that noise has made in it."""
-        released, doubt = board["informations"][0], board["information blur"]
-        clear, less = cleared(released, doubt[0])
-        rates = board["rates"] > 0
-        released = torch.where(rates, clear, released).expand_as(board["informations"])
-        doubt = torch.where(rates & (doubt > 0), less, doubt)
-        return super()._believed(board | {"informations": released, "information blur": doubt})
+        metric = self._metric(board)
+        return super()._believed(board | metric) | metric
+
+    def _metric(self, board: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """H^−½, which later scores are sent in, and the way back."""
+        values, vectors = torch.linalg.eigh(self._known(board)[0][0])
+        least = torch.maximum(board["information blur"][0].sqrt(), SINGULAR * values.mean())
+        root = torch.maximum(values, least.clamp(min=1e-9)).sqrt()
+        return {"metric": (vectors / root) @ vectors.T, "back": (vectors * root) @ vectors.T}
 
     def _own_root(self, board: Board, columns: Tensor) -> Tensor:
         """Tasks are few where persons are protected, and each knows much by itself: what is not
@@ -248,3 +290,6 @@ class MixedOfBoth(MixedOfPersons):
     def stages(self, kind: Kind, rounds: int) -> tuple[str, ...]:
         anew = ("information",) * (len(super().stages(kind, rounds)) - 1)
         return ("lengths", *anew)
+
+    def _metric(self, board: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {}

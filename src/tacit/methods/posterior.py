@@ -54,24 +54,35 @@ def believable(informations: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
     return informations - (1 - kept)[:, None, None] * beside, kept * blur
 
 
-def cleared(information: Tensor, blur: Tensor) -> tuple[Tensor, Tensor]:
-    """A released H [d, d] with its diagonal and the directions that noise cannot have made.
+def centred(informations: Tensor, blur: Tensor, intercepts: list[int]) -> tuple[Tensor, Tensor]:
+    """Released H [r, d, d] as columns around their means say it, and how far off it is.
 
-    Columns that are not centred, flags for example, have one large direction in common. It would
-    hide from `believable` that all else between columns is noise, with variance `blur`: of that no
-    direction is longer than about 2·√(d·blur).
+    Columns that are not centred, flags for example, have large entries in common, and `believable`
+    would take those for what is between them. The rows of the intercepts know the means. Without
+    what these explain, entries beside the diagonal are shrunk by the part of them that is noise;
+    with variances `blur` [r] on the diagonal, it has half of that beside it.
+
+    Rows may tell much about a direction that noise hides. So no eigenvalue is left below the noise:
+    steps would be too long there.
     """
-    d = len(information)
-    beside = information - torch.diag(information.diagonal())
-    values, vectors = torch.linalg.eigh(beside)
-    clear = (values > 2 * torch.sqrt(d * blur)).to(values)
-    part = (vectors * (clear * values)) @ vectors.T
-    rest = beside - part
-    rest = rest - torch.diag(rest.diagonal())
-    found = (rest**2).sum() / max(d * (d - 1), 1)
-    kept = (found - blur).clamp(min=0.0) / found.clamp(min=1e-30)
-    left = kept + (1 - kept) * (2 * clear.sum() / d).clamp(max=1.0)
-    return information - (1 - kept) * rest, left * blur
+    d, size = informations.shape[-1], blur.sqrt().reshape(-1, 1, 1)
+    between = informations[:, intercepts]
+    values, vectors = torch.linalg.eigh(between[:, :, intercepts])
+    tiny = 1e-12 * informations.diagonal(dim1=1, dim2=2).mean(1).reshape(-1, 1).clamp(min=1e-18)
+    floor = torch.maximum(size.squeeze(2), tiny)
+    across = vectors.mT @ between
+    means = across.mT @ (across / torch.maximum(values, floor).unsqueeze(2))
+    others = informations.new_ones(d)
+    others[intercepts] = 0.0
+    rest = (informations - means) * torch.outer(others, others)
+    own = torch.diag_embed(rest.diagonal(dim1=1, dim2=2))
+    beside, many = rest - own, others.sum() * (others.sum() - 1)
+    found = (beside**2).sum((1, 2)) / many.clamp(min=1.0)
+    kept = (found - blur / 2).clamp(min=0.0) / found.clamp(min=1e-30)
+    values, vectors = torch.linalg.eigh(means + own + kept.reshape(-1, 1, 1) * beside)
+    known = (vectors * torch.maximum(values, floor).unsqueeze(1)) @ vectors.mT
+    whole = min(1.0, 3 * len(intercepts) / d)  # rows and columns of intercepts, and the diagonal
+    return known, (kept + (1 - kept) * whole) * blur
 
 
 class Shrunk(NamedTuple):
@@ -95,7 +106,7 @@ def shrunk(
     prior: Tensor,
     middles: Tensor,
 ) -> Shrunk:
-    """Posterior of β where target = Hβ + N(0, sampling·H + blur·I).
+    """Posterior of β where target = Hβ + N(0, sampling·H + blur), with a `blur` of [d, d].
 
     The prior variance of the coefficients [k, d], and the point that they are shrunk to [c, d], are
     those with the most evidence; the first of several that are alike.
@@ -105,7 +116,7 @@ def shrunk(
     information = (vectors * values.clamp(min=0.0)) @ vectors.T
     eye = torch.eye(d).to(target)
     spread = information @ (prior.unsqueeze(2) * information) + sampling * information
-    factor = torch.linalg.cholesky_ex(spread + (blur + 1e-12) * eye)[0]
+    factor = torch.linalg.cholesky_ex(spread + blur + 1e-12 * eye)[0]
     targets = (target - middles @ information).T  # [d, c]
     half = torch.linalg.solve_triangular(factor, targets.expand(len(prior), -1, -1), upper=False)
     logdet = factor.diagonal(dim1=1, dim2=2).log().sum(1)
@@ -138,6 +149,7 @@ def estimate(
     else:
         prior = torch.where(levels, ANY, PRIORS.to(score).unsqueeze(1))
         rounding = 1e-6 * sampling * information.diagonal().mean()  # columns may be alike
+        rounding = rounding * torch.eye(len(target)).to(target)
         middles = board["prior"].unsqueeze(0)
         found = shrunk(information, target, sampling, rounding, prior, middles)
         beta, covariance = found.beta, found.covariance
