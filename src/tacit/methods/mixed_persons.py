@@ -160,7 +160,8 @@ class MixedOfPersons(Mixed):
             known = between(x, steep, x) if board.stage == "information" else x[:0]
         found = (errors.T @ x).reshape(-1)
         if board.stage == "scores":
-            return board["metric"] @ found / number
+            # Not as a matrix product: of many persons at a time, its bits depend on their places.
+            return (board["metric"] * found.unsqueeze(1)).sum(0) / number
         return torch.cat([flatten(weight * known), weight * found])
 
     def _vote(self, model: FlatModel, main: Tensor, rows: Rows) -> Tensor:
