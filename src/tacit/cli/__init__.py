@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import os
 import sys
+import threading
 from typing import Annotated, Any
 
 import click
@@ -92,8 +95,28 @@ def _about(
     """A group although it has no commands of its own."""
 
 
+def run() -> None:
+    """The entry point: `main`, and then away at once.
+
+    To take PyTorch apart piece by piece as a process ends takes longer than its rounds do.
+    """
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    if any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
+        sys.exit(code)  # somebody is still at work
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def main() -> None:
-    """The entry point: a user never sees a traceback for something that was given wrongly."""
+    """A user never sees a traceback for something that was given wrongly."""
     try:
         app(prog_name="tacit")  # also in what a shell is told to complete
     except TacitError as error:

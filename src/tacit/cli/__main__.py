@@ -1,6 +1,6 @@
 """`python -m tacit.cli`, where the `tacit` script is not on the path."""
 
-from tacit.cli import main
+from tacit.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()
