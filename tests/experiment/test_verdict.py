@@ -143,7 +143,7 @@ def test_training_alone_must_beat_the_own_mean_to_be_what_counts():
 def test_where_nothing_is_lost_alone_there_is_no_share_to_name():
     found = judge(scores([0.2, 0.2, 0.21]), scores([0.0, 0.0, 0.0]), MANY)
     assert (found.outcome, found.lost) == ("lost", 3)
-    assert "log loss is higher" in found.sentences[0]
+    assert "log loss (mean over tasks) is higher" in found.sentences[0]
     assert found.to_json()["relative"] is None
     json.dumps(found.to_json(), allow_nan=False)
 

@@ -109,6 +109,16 @@ def test_text_has_columns_in_line():
     assert lines[0] == "Mixed model of 300 tasks, 6 releases; units of the table"
 
 
+def test_text_spares_a_wall_of_dashes_where_no_coefficient_means_anything():
+    found = fake_summary()
+    assert "of which privacy" in as_text(found)
+    for each in found["coefficients"]:
+        each |= {"error": None, "privacy_error": None, "low": None, "high": None, "estimate": None}
+    assert "of which privacy" in as_text(found)  # noise hides them; what predictions use is there
+    found["without_unit"] = ["age"]
+    assert "of which privacy" not in as_text(found) and "No common unit" in as_text(found)
+
+
 def silo_report(guarantee):
     return {
         "silo": "north", "consortium": "hospitals", "kind": "regression", "rounds": 6, "rows": 9,

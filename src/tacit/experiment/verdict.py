@@ -284,7 +284,8 @@ def _helped(
     }[outcome]
     if outcome == "unclear" and max(-relative.low, relative.high) < NOTHING:
         first = "Taking part made no difference"
-    return f"{first}: compared with {against}, {loss} is {size}; {tally}."
+    mean = f"{loss} (mean over {facts.party}s)"  # scores beside it may count every row the same
+    return f"{first}: compared with {against}, {mean} is {size}; {tally}."
 
 
 def _one(loss: str, paired: _Paired, facts: RunFacts) -> str:

@@ -78,13 +78,21 @@ def as_text(found: Mapping[str, Any], *, promise: bool = True) -> str:
     count = f"{plural(found['tasks'], 'task')}, {plural(found['releases'], 'release')}"
     parts = [
         f"Mixed model of {count}; {found['units']}",
-        _aligned([list(HEAD), *_rows(found["coefficients"])]),
-        *filter(None, [_ends(found), _missing(found)]),
+        *filter(None, [_coefficients(found), _ends(found), _missing(found)]),
         _aligned([["vary between tasks", "sd", *VARIED, *_correlated(found)], *_own(found)]),
         "\n".join(f"{name}: {value}" for name, value in _facts(found)),
         f"{sentence(found['label'])}." + (f"\n{found['guarantee']}" if promise else ""),
     ]
     return "\n\n".join(parts)
+
+
+def _coefficients(found: Mapping[str, Any]) -> str:
+    """Empty where none means the same in two tasks: a wall of dashes says less than the sentence
+    below it."""
+    known = any(each["error"] is not None for each in found["coefficients"])
+    if found.get("without_unit") and not known:
+        return ""
+    return _aligned([list(HEAD), *_rows(found["coefficients"])])
 
 
 def _ends(found: Mapping[str, Any]) -> str:
