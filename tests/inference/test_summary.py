@@ -224,7 +224,7 @@ def test_other_methods_say_in_one_sentence_that_they_have_none():
     made = tacit.data.from_arrays(x, y, tasks, kind="regression", validation=0.0, test=0.0)
     run = tacit.train(made, SharedPrior(), rounds=2, seed=0, baselines=False, personalise="none")
     for ask in (run.summary, lambda: run.effects("308")):
-        with pytest.raises(TacitError, match=r"^prior \(SharedPrior\) has no summary: only"):
+        with pytest.raises(TacitError, match=r"^prior has no summary: only"):
             ask()
     assert "summary" not in run.to_json()
 
