@@ -69,7 +69,7 @@ class Gradients:
         return (counts <= min(ROWS, self.method.rows or ROWS)) & fine
 
     def contribute(
-        self, board: Board, rows: Rows, persons: Tensor, drawn: Tensor, grid: Grid
+        self, board: Board, rows: Rows, persons: list[Chunk], drawn: Tensor, grid: Grid
     ) -> Iterator[Sent]:
         """What these persons contribute, in sums on the grid; those who are not drawn, nothing."""
         w, rate, channel = board[self.origin], self.method.rate(board), self.course.channel
@@ -88,13 +88,15 @@ class Gradients:
                 total, lost = Factors(tuple(layers)).summed(channel, grid, len(chunk.tasks))
                 return total, lost - int((~drawn[chunk.tasks]).sum())
 
-        with threads_for(len(persons)):
-            powers = POWERS.to(persons.device)
-            widths = powers[torch.bucketize(rows.count(persons), powers)]
-        each = chunks(persons, widths, self._slots)
-        for total, dropped in side_by_side(step, each, abreast_for(rows.x)):
+        for total, dropped in side_by_side(step, persons, abreast_for(rows.x)):
             channel.dropped += dropped
-            yield Sent(persons[:0], total.unsqueeze(0), 1, bounded=True)
+            yield Sent(persons[0].tasks[:0], total.unsqueeze(0), 1, bounded=True)
+
+    def chunks(self, rows: Rows, persons: Tensor) -> Iterator[Chunk]:
+        """These persons, in chunks that are computed at a time."""
+        powers = POWERS.to(persons.device)
+        widths = powers[torch.bucketize(rows.count(persons), powers)]
+        return chunks(persons, widths, self._slots)
 
     def _slots(self, width: int) -> int:
         """How many persons with so many rows are computed at a time: from public numbers alone."""

@@ -29,6 +29,8 @@ from tacit.privacy.grid import Grid
 from tacit.privacy.sampling import Poisson
 from tacit.randomness import name_key, scramble
 
+Work = tuple[Tensor, list[Chunk]]
+
 
 class Persons:
     """All persons of the tasks whose rows are here."""
@@ -45,6 +47,7 @@ class Persons:
     def _take(self, rows: Rows) -> None:
         self._rows, self._task, self._who = by_person(rows)
         self._counts = self._rows.counts
+        self._last: tuple[Tensor, Grid, Work] | None = None
 
     def ask(self, board: Board, cohort: Tensor) -> Iterator[Sent]:
         """What persons of these tasks contribute; then tasks learn for themselves."""
@@ -93,15 +96,25 @@ class Persons:
         with threads_for(len(self._task)):
             inside = self._of(cohort)
             drawn = inside & self._drawn(board.round)
-            working = few = (inside if self._all_work else drawn).nonzero().squeeze(1)
-            if short is not None:
-                meant = short.takes(self._counts[working], grid)
-                few, working = working[meant], working[~meant]
+            working, few = self._divided(inside if self._all_work else drawn, short, grid)
         if short is not None:
             yield from short.contribute(board, self._rows, few, drawn, grid)
         width = 1 if votes else method.rows
         each = tasks.chunks(working, self._rows, width, of=course.channel.tasks)
         yield from side_by_side(step, each, tasks.abreast)
+
+    def _divided(self, at_work: Tensor, short: Gradients | None, grid: Grid) -> Work:
+        """Those who go the long way, and chunks of those who go the short one: the same as before
+        where everybody takes part in every round."""
+        if short is None:
+            return at_work.nonzero().squeeze(1), []
+        last = self._last
+        if last is None or last[1] != grid or not torch.equal(at_work, last[0]):
+            everyone = at_work.nonzero().squeeze(1)
+            meant = short.takes(self._counts[everyone], grid)
+            few = list(short.chunks(self._rows, everyone[meant]))
+            self._last = last = at_work, grid, (everyone[~meant], few)
+        return last[2]
 
     def _of(self, cohort: Tensor) -> Tensor:
         """Who belongs to one of these tasks."""
