@@ -101,8 +101,8 @@ EXPLAINED: dict[str, str] = {
     "privacy/gram.py: quiet = (f for f in range(FINEST, 0, -1) if TAILS * noise * 4**f < LOUDEST)"
     ":  <  ->  <= ": "noise that is at the limit to the last digit; the limit itself is far off",
     # What is multiplied with zero, or has one length by construction, or is only said
-    "privacy/bounds.py: kept = contributions if every else "
-    "torch.where(finite.unsqueeze(1), contributions, 0.0)"
+    "privacy/bounds.py: return self.given if every else "
+    "torch.where(finite.unsqueeze(1), self.given, 0.0)"
     ": 0.0 -> (0.0 + 1)": "the scale of such a contribution is zero",
     "data/split.py: kept = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]"
     ": True -> False": "there is one decision for each name",

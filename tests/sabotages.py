@@ -60,8 +60,8 @@ def clip_of_tasks() -> Iterator[None]:
     """Clip what the persons of a task say on average, instead of what each of them says."""
     add = Collection.add
 
-    def together(self, contributions, tasks=None, count=None):
-        assert tasks is not None
+    def together(self, contributions, tasks=None, count=None, reach=None):
+        assert tasks is not None and reach is None
         kept = contributions[:count]
         for task in tasks[:count].unique():
             own = kept[tasks[:count] == task]

@@ -227,7 +227,7 @@ def test_rounds_follow_public_facts():
 
 
 def test_other_models_and_outcomes_are_refused_by_name(make_federation):
-    with pytest.raises(TacitError, match=r"^additive \(SharedShapes\) is for additive models"):
+    with pytest.raises(TacitError, match=r"^additive is for additive models"):
         tacit.train(make_federation(), "additive", model="mlp", seed=0)
     with pytest.raises(TacitError, match="of kind regression, binary: use model='additive'"):
         tacit.train(make_federation(kind="multiclass"), "additive", seed=0)

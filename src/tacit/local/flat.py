@@ -47,6 +47,10 @@ class _Slot:
     upright: bool = False
     """Whether a matrix lies in it column by column."""
 
+    def lying(self, value: Tensor) -> Tensor:
+        """With its numbers in the order that the flat vector has them in."""
+        return value.T if self.upright else value
+
 
 class _Module:
     """A module for each thread: parameters are put into it while it is called, and threads that
@@ -260,7 +264,7 @@ class FlatModel:
         """
         named = _unflatten(self._parameters, w)
         found, after = grad(self._loss, has_aux=True)(named, buffers, x, y, weight, penalty)
-        slopes = [found[slot.name].to(w.dtype) for slot in self._parameters]
+        slopes = [slot.lying(found[slot.name]).to(w.dtype) for slot in self._parameters]
         if self.steepest is not None:
             slope = joined(slopes)
             length = torch.linalg.vector_norm(slope)
@@ -425,7 +429,7 @@ def _unflatten(slots: list[_Slot], flat: Tensor) -> dict[str, Tensor]:
 def _join(slots: list[_Slot], named: dict[str, Tensor], like: Tensor) -> Tensor:
     if not slots:
         return like
-    each = (named[slot.name].T if slot.upright else named[slot.name] for slot in slots)
+    each = (slot.lying(named[slot.name]) for slot in slots)
     return torch.cat([value.reshape(-1).to(like.dtype) for value in each])
 
 
