@@ -248,6 +248,23 @@ def test_a_package_that_is_not_installed_is_named_in_one_sentence():
 
 
 @pytest.mark.parametrize(
+    ("words", "code"), [("methods --json", 0), ("account --noise 1 --rounds 10", 2)]
+)
+def test_a_process_leaves_at_once_with_all_said_and_its_code(words, code):
+    done = subprocess.run([sys.executable, "-m", "tacit", *words.split()], capture_output=True)
+    assert done.returncode == code and "Traceback" not in done.stderr.decode()
+    assert json.loads(done.stdout) if code == 0 else done.stderr.startswith(b"tacit: ")
+
+
+def test_whoever_stops_reading_gets_no_traceback():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tacit", "methods"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert b"Traceback" not in process.communicate()[1]
+
+
+@pytest.mark.parametrize(
     "words",
     ["--help", "train --help", "forecast --help", "account --noise 1 --rounds 10 --tasks 100"],
 )

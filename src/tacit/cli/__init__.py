@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import os
 import sys
@@ -110,8 +111,9 @@ def run() -> None:
     if any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
         sys.exit(code)  # somebody is still at work
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # whoever read it has gone
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
