@@ -40,7 +40,10 @@ def mean_of(kind: Kind, out: Tensor) -> Tensor:
         return out
     if kind in ("count", "survival"):
         return expected_count(out)
-    return (out.sigmoid() if out.shape[-1] == 1 else out.softmax(dim=-1)).clamp(SURE, 1 - SURE)
+    # The last numbers of a tensor come out of torch.sigmoid with other bits: how many rows others
+    # have would move a task's own.
+    chances = 1 / (1 + (-out).exp()) if out.shape[-1] == 1 else out.softmax(dim=-1)
+    return chances.clamp(SURE, 1 - SURE)
 
 
 def raw_of(kind: Kind, mean: Tensor) -> Tensor:
