@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 SLOTS = 16
-"""No vector of a CPU holds more single-precision numbers. With AVX-512 two are taken at a time, and a
-few functions treat an odd one otherwise: see "What remains" in docs/privacy.md."""
+"""No vector of a CPU holds more single-precision numbers. With AVX-512 two are taken at a time, and
+a few functions treat an odd one in another way: "What remains" in docs/privacy.md."""
 FEW = 4
 """So few tasks are computed one after the other: mapping them over a chunk would not pay."""
 NARROW = 16
